@@ -1,0 +1,279 @@
+package gitlog
+
+import (
+	"errors"
+	"go/ast"
+	"go/constant"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// docs/formats/knoot.cddl is what others implement. No well-kept CDDL validator exists in Go, so these tests hold the
+// grammar's tables of keys to the decoders: which keys there are, and which may be absent.
+
+const grammarFile = "../docs/formats/knoot.cddl"
+
+// grammarKeys reads the maps with integer keys: by rule, key to whether it is optional.
+func grammarKeys(t *testing.T) map[string]map[uint64]bool {
+	t.Helper()
+	data, err := os.ReadFile(grammarFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := regexp.MustCompile(`^([a-z-]+) = \{`)
+	key := regexp.MustCompile(`^  (\? )?(\d+) => .*; \S`)
+	bare := regexp.MustCompile(`^  (\? )?\d+ =>`)
+	rules := map[string]map[uint64]bool{}
+	var rule string
+	for i, line := range strings.Split(string(data), "\n") {
+		switch m := key.FindStringSubmatch(line); {
+		case start.MatchString(line):
+			rule = start.FindStringSubmatch(line)[1]
+			rules[rule] = map[uint64]bool{}
+		case line == "}":
+			rule = ""
+		case m != nil && rule != "":
+			n, err := strconv.ParseUint(m[2], 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules[rule][n] = m[1] != ""
+		case bare.MatchString(line):
+			t.Errorf("line %d: a key without a comment that names it", i+1)
+		}
+	}
+	return rules
+}
+
+func TestGrammarKeys(t *testing.T) {
+	x := newFixture(t)
+	header := x.header()
+	header.Version, header.Seq, header.Prev, header.Epoch = 1, 2, Digest{1}, 1
+	header.Room, header.Rooms = x.roster.General, []RoomID{x.roster.General}
+	header.Seen, header.Checkpoint = []Tip{{WriterID{1}, MemoryLog, 1, 1, Digest{}}}, &Checkpoint{1, 1}
+
+	genesis := captureGenesis(t, x.device)
+	read := func(read func(v any) error) func(m intMap) error {
+		return func(m intMap) error {
+			v, err := decodeStrict(encodeCBOR(m))
+			if err != nil {
+				return err
+			}
+			return read(v)
+		}
+	}
+	entry := func(kind EntryKind) func(m intMap) error {
+		return func(m intMap) error {
+			e, err := decodeEntry(anEntry(kind, m), TeamID{}, RepositoryID{})
+			if err != nil {
+				return err
+			}
+			return e.Newer()
+		}
+	}
+	inFact := func(m intMap) error { return entry(KindFact)(with(leanFact, 3, []any{m})) }
+	protected := func(read func(data []byte) error) func(m intMap) error {
+		return func(m intMap) error { return read(encodeCBOR(m)) }
+	}
+	sealed := func(m intMap, to *EpochKey) []byte {
+		b, err := seal(to.identity.Recipient(), encodeCBOR(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	epoch := x.roster.Rooms[x.roster.General].Current()
+	key := x.ring[epoch.RoomEpoch]
+	kid := x.device.ID
+
+	for rule, c := range map[string]struct {
+		full   intMap // with every key that can be there at once
+		decode func(m intMap) error
+		depend []uint64 // keys that are there or not depending on others: optional in the grammar, needed in full
+		alone  []uint64 // keys that exclude others, so that full lacks them
+	}{
+		"segment-header": {header.encode(), read(func(v any) error { _, err := readHeader(v); return err }), []uint64{13}, nil},
+		"segment-protected": {intMap{1: -8, 3: segmentContentType, 4: kid[:]}, protected(func(data []byte) error {
+			v, err := decodeStrict(data)
+			if err != nil {
+				return err
+			}
+			v.(map[any]any)[labelHeader] = true
+			file := &SegmentFile{}
+			if _, err := file.readProtected(v); err != nil {
+				return err
+			}
+			return file.Newer
+		}), nil, nil},
+		"roster-protected": {intMap{1: -8, 4: kid[:]}, protected(func(data []byte) error {
+			return extendError(t, x.device, data, genesis.payload)
+		}), nil, nil},
+		"segment-text": {intMap{1: make([]byte, 32), 2: []any{}}, func(m intMap) error {
+			h := header
+			h.Seq, h.Prev, h.Rooms = 1, Digest{}, []RoomID{h.Room}
+			file := x.forge(t, h, nil, func(f *forgery) { f.payload = sealed(m, key) })
+			s, err := ParseSegmentFile(file, true)
+			if err != nil {
+				return err
+			}
+			_, err = s.Open(key)
+			return err
+		}, nil, nil},
+		"entry": {intMap{1: uint64(KindPlan), 2: uint64(1), 3: make([]byte, 8), 4: kid[:], 5: intMap{}}, func(m intMap) error {
+			e, err := decodeEntry(encodeCBOR(m), TeamID{}, RepositoryID{})
+			if err != nil {
+				return err
+			}
+			return e.Newer()
+		}, nil, nil},
+		"fact":           {confirmation, entry(KindFact), []uint64{6}, []uint64{12}},
+		"fact-path":      {fullPath, inFact, nil, []uint64{4}},
+		"plan":           {fullPlan, entry(KindPlan), nil, nil},
+		"tombstone":      {fullTombstone, entry(KindTombstone), nil, nil},
+		"event":          {fullEvent, entry(SessionStarted), nil, nil},
+		"event-path":     {intMap{1: []byte("a"), 2: make([]byte, 20)}, func(m intMap) error { return entry(SessionStarted)(intMap{9: []any{m}}) }, nil, nil},
+		"roster-payload": {with(genesis.payload, 8, []any{[]any{make([]byte, 8), uint64(2), make([]byte, 32)}}), func(m intMap) error { return payloadError(t, x.device, m) }, nil, []uint64{3}},
+		"op-team": {genesis.team, func(m intMap) error {
+			return payloadError(t, x.device, with(genesis.payload, 5, []any{[]any{uint64(1), m}}))
+		}, nil, nil},
+		"roster-names": {intMap{1: make([]byte, 32), 2: map[any]any{}}, func(m intMap) error {
+			_, err := (&sealedNames{epoch: epoch.RoomEpoch, bytes: sealed(m, key)}).open(x.ring)
+			return err
+		}, nil, nil},
+		"name-record": {intMap{1: "Ash", 2: "ash@example.org", 3: "laptop", 4: []byte("src")}, func(m intMap) error {
+			_, err := (&sealedNames{epoch: epoch.RoomEpoch, bytes: sealed(intMap{1: make([]byte, 32), 2: map[any]any{RoomID{}: m}}, key)}).open(x.ring)
+			return err
+		}, nil, nil},
+		"key-file": {intMap{1: x.roster.nonce[:], 2: epoch.Room[:], 3: uint64(1), 4: key.identity.String()}, func(m intMap) error {
+			_, err := openKeyFile(sealed(m, key), key.identity, x.roster.nonce, epoch)
+			return err
+		}, nil, nil},
+	} {
+		grammar, ok := grammarKeys(t)[rule]
+		if !ok {
+			t.Errorf("%s: not in the grammar", rule)
+			continue
+		}
+		for k := uint64(1); k < 64; k++ {
+			// A value that is wrong everywhere: a known key is no newer version for it. Operations know all the keys
+			// of other operations and refuse them.
+			err := c.decode(with(c.full, k, []any{[]any{}}))
+			known := !errors.Is(err, ErrNewer)
+			if _, there := grammar[k]; there != known && !(rule == "op-team" && k <= opVersion) {
+				t.Errorf("%s, key %d: in the grammar %v, known to the decoder %v (%v)", rule, k, there, known, err)
+			}
+		}
+		for k, optional := range grammar {
+			if slices.Contains(c.alone, k) {
+				continue
+			}
+			if _, there := c.full[k]; !there {
+				t.Errorf("%s, key %d: this test's example lacks it", rule, k)
+			}
+			missing := errors.Is(c.decode(without(c.full, k)), errMissing)
+			if missing == optional && !(optional && slices.Contains(c.depend, k)) {
+				t.Errorf("%s, key %d: optional in the grammar %v, missed by the decoder %v", rule, k, optional, missing)
+			}
+		}
+	}
+}
+
+// captureGenesis returns a genesis as it is before it is signed, key 6 included.
+func captureGenesis(t *testing.T, device *Device) *rosterForgery {
+	t.Helper()
+	var made *rosterForgery
+	forgeGenesis(t, device, func(f *rosterForgery) { made = f })
+	return made
+}
+
+func payloadError(t *testing.T, device *Device, payload intMap) error {
+	t.Helper()
+	return extendError(t, device, encodeCBOR(map[any]any{1: algorithmEdDSA, 4: device.ID[:]}), payload)
+}
+
+func extendError(t *testing.T, device *Device, protected []byte, payload intMap) error {
+	t.Helper()
+	entry, err := sign(device.Sign, rosterContext, protected, encodeCBOR(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := parseRosterEntry(entry)
+	if err == nil {
+		err = e.newer
+	}
+	if err != nil {
+		return err
+	}
+	fresh := &Roster{Members: map[MemberID]*Member{}, Devices: map[DeviceID]*RosterDevice{}, Rooms: map[RoomID]*Room{}, Repositories: map[RepositoryID]bool{}}
+	for _, op := range e.operations {
+		if err := fresh.apply(fresh, e, op); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// The numbers of entry kinds in the grammar are the constants' names and values, all of them.
+func TestGrammarKinds(t *testing.T) {
+	data, err := os.ReadFile(grammarFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(data), "entry-kind = &(")
+	text, _, _ = strings.Cut(text, ")")
+	grammar := map[string]uint64{}
+	for _, m := range regexp.MustCompile(`(\w+): (\d+)`).FindAllStringSubmatch(text, -1) {
+		n, err := strconv.ParseUint(m[2], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		grammar[m[1]] = n
+	}
+	code := constantsOf(t, "entry.go", "EntryKind")
+	for name, value := range code {
+		name = strings.TrimPrefix(name, "Kind")
+		if value < uint64(SessionStarted) {
+			name = strings.ToLower(name)
+		}
+		if grammar[name] != value {
+			t.Errorf("%s is %d in the code, %d in the grammar", name, value, grammar[name])
+		}
+	}
+	if len(grammar) != len(code) {
+		t.Errorf("%d kinds in the grammar, %d in the code", len(grammar), len(code))
+	}
+}
+
+// constantsOf returns the constants of a type that a file declares.
+func constantsOf(t *testing.T, file, typeName string) map[string]uint64 {
+	t.Helper()
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := types.Config{Importer: importer.Default(), Error: func(error) {}} // other files' names are missing
+	info := &types.Info{Defs: map[*ast.Ident]types.Object{}}
+	_, _ = conf.Check("gitlog", fset, []*ast.File{parsed}, info)
+	values := map[string]uint64{}
+	for ident, object := range info.Defs {
+		c, ok := object.(*types.Const)
+		if !ok || !strings.HasSuffix(c.Type().String(), "."+typeName) {
+			continue
+		}
+		n, exact := constant.Uint64Val(c.Val())
+		if !exact {
+			t.Fatalf("%s has no value", ident.Name)
+		}
+		values[ident.Name] = n
+	}
+	return values
+}

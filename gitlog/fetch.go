@@ -1,0 +1,277 @@
+package gitlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// host is a remote as this clone talks to it.
+type host struct {
+	repo   *Repository
+	remote *remote
+	git    git // in the background or the foreground, never local
+}
+
+func openHost(repo *Repository, r *remote, mode gitMode) host {
+	return host{repo: repo, remote: r, git: repo.git().with(mode)}
+}
+
+// bounded ends what nobody watches after networkTimeout; a person at the terminal can interrupt.
+func (h host) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if h.git.mode == gitBackground {
+		return context.WithTimeout(ctx, networkTimeout)
+	}
+	return context.WithCancel(ctx)
+}
+
+// fetchOptions keep a fetch of ours from touching anything but the refs that it names: no tags, FETCH_HEAD, submodules or
+// maintenance; none of the person's own fetch lines (--refmap); and whole objects in a partial clone.
+var fetchOptions = []string{"fetch", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance", "--no-filter", "--no-recurse-submodules",
+	"--no-prune-tags", "--refmap=", "--no-show-forced-updates", "--no-progress", "--quiet"}
+
+// fetch makes the inbox what the host has now: what the host deleted or rewound goes or goes back there too. That is why its
+// refspecs are forced, and why nothing is kept there: a tip that was checked is copied to keptRefs, forward only. Audit is
+// fetched only if asked for. What a shallow fetch of the
+// person's cut off, or a partial one left out, is made whole again. Errors: *SyncFailure.
+func (h host) fetch(ctx context.Context, objects *objectStore, audit bool) error {
+	ctx, cancel := h.bounded(ctx)
+	defer cancel()
+	folders := []string{"team", "memory"}
+	if audit {
+		folders = append(folders, "audit")
+	}
+	var refspecs []string
+	for _, folder := range folders {
+		refspecs = append(refspecs, "+"+ownRefs+folder+"/*:"+h.remote.inbox+folder+"/*")
+	}
+	refs := openRefs(h.repo)
+	// Junk first: a name in the place of a folder keeps all right names below it out.
+	if _, err := refs.removeJunk(ctx, objects, h.remote.inbox); err != nil {
+		return err
+	}
+	for _, namespace := range []string{ownRefs, keptRefs} {
+		if err := refs.removeStaleLocks(namespace); err != nil {
+			return err
+		}
+	}
+	err := h.fetchRefs(ctx, refspecs, nil, "--prune")
+	if isRefConflict(err) {
+		// The host itself holds names that exclude each other.
+		err = h.fetchRightNames(ctx, folders)
+	}
+	if err != nil {
+		return err
+	}
+	cut, err := mendShallow(ctx, h.repo, objects)
+	if err != nil {
+		return err
+	}
+	if cut {
+		// --unshallow and --deepen would bring the person's whole history; a depth counts from the refs that are asked for.
+		if err := h.fetchRefs(ctx, refspecs, nil, "--prune", "--depth=1000000"); err != nil {
+			return err
+		}
+	}
+	return h.completePartial(ctx)
+}
+
+// completePartial brings, in a partial clone, what a plain fetch of the person's left out of the logs.
+func (h host) completePartial(ctx context.Context) error {
+	if found, _ := filepath.Glob(filepath.Join(h.repo.CommonDir, "objects", "pack", "*.promisor")); len(found) == 0 {
+		return nil
+	}
+	refs, _, err := openRefs(h.repo).list(ctx, h.remote.inbox, keptRefs)
+	if err != nil {
+		return err
+	}
+	var tips, known []Hash
+	for _, r := range refs {
+		if strings.HasPrefix(r.Name, keptRefs) {
+			known = append(known, r.Hash)
+		} else {
+			tips = append(tips, r.Hash)
+		}
+	}
+	return h.complete(ctx, tips, known)
+}
+
+func (h host) fetchRefs(ctx context.Context, refspecs []string, input []byte, options ...string) error {
+	args := slices.Concat(fetchOptions, options, []string{"--", h.remote.target}, refspecs)
+	_, _, err := h.git.run(ctx, input, args...)
+	return networkFailure(h.remote, err)
+}
+
+func isRefConflict(err error) bool {
+	var failed *SyncFailure
+	return errors.As(err, &failed) && (strings.Contains(failed.Detail, "cannot lock ref") || strings.Contains(failed.Detail, "could not be updated") ||
+		strings.Contains(failed.Detail, "cannot process"))
+}
+
+// fetchRightNames asks the host for its refs one by one, leaving out every name that is not ours in shape.
+func (h host) fetchRightNames(ctx context.Context, folders []string) error {
+	theirs, err := h.list(ctx)
+	if err != nil {
+		return err
+	}
+	refs := openRefs(h.repo)
+	mine, _, err := refs.list(ctx, h.remote.inbox)
+	if err != nil {
+		return err
+	}
+	at := map[string]Hash{}
+	for _, m := range mine {
+		at[strings.TrimPrefix(m.Name, h.remote.inbox)] = m.Hash
+	}
+	var wanted bytes.Buffer
+	for tail, tip := range theirs {
+		folder, _, _ := strings.Cut(tail, "/")
+		if slices.Contains(folders, folder) && at[tail] != tip {
+			fmt.Fprintf(&wanted, "+%s%s:%s%s\n", ownRefs, tail, h.remote.inbox, tail)
+		}
+	}
+	for tail := range at {
+		if _, there := theirs[tail]; !there {
+			if err := refs.remove(ctx, h.remote.inbox+tail); err != nil {
+				return err
+			}
+		}
+	}
+	if wanted.Len() == 0 {
+		return nil
+	}
+	return h.fetchRefs(ctx, nil, wanted.Bytes(), "--no-prune", "--stdin")
+}
+
+// list returns the host's refs below refs/knoot that are ours in shape, by what stands behind the namespace. The host sends
+// every ref it has for this, so it is not for the daily round.
+func (h host) list(ctx context.Context) (map[string]Hash, error) {
+	ctx, cancel := h.bounded(ctx)
+	defer cancel()
+	out, err := h.git.output(ctx, "ls-remote", "--refs", "--", h.remote.target, ownRefs+"*")
+	if err != nil {
+		return nil, networkFailure(h.remote, err)
+	}
+	refs := map[string]Hash{}
+	for line := range strings.SplitSeq(out, "\n") {
+		id, name, _ := strings.Cut(line, "\t")
+		tail, ours := strings.CutPrefix(name, ownRefs)
+		if _, shaped := parseRefPlace(tail); ours && shaped && Hash(id).valid(h.repo.ObjectFormat) {
+			refs[tail] = Hash(id)
+		}
+	}
+	return refs, nil
+}
+
+// mendShallow looks for logs whose history a shallow fetch of the person's ended in this clone: git then follows them no further,
+// and its gc deletes what lies behind. Where all of it is still here, the end is taken back on the spot; cut is true where some of
+// it is missing, so that only a host has it.
+func mendShallow(ctx context.Context, repo *Repository, objects *objectStore) (cut bool, err error) {
+	path := filepath.Join(repo.CommonDir, "shallow")
+	content, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("the list of shallow commits cannot be read: %w", err)
+	}
+	var whole []Hash
+	for line := range strings.Lines(string(content)) {
+		id := Hash(strings.TrimSpace(line))
+		if !id.valid(repo.ObjectFormat) {
+			continue
+		}
+		commit, err := objects.readObject(ctx, id, "commit", maxCommitBytes)
+		if err != nil || !bytes.Contains(commit, []byte("\ncommitter "+commitIdentity+" ")) {
+			continue
+		}
+		switch here, err := objects.holdsChain(ctx, id); {
+		case err != nil:
+			return false, err
+		case here:
+			whole = append(whole, id)
+		default:
+			cut = true
+		}
+	}
+	if len(whole) == 0 {
+		return cut, nil
+	}
+	return cut, dropShallow(path, whole)
+}
+
+// dropShallow takes commits out of git's list of those without parents, the way that git itself changes it: under its lock, by
+// rename; an empty list is no file.
+func dropShallow(path string, drop []Hash) error {
+	lock, err := os.OpenFile(path+".lock", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if errors.Is(err, os.ErrExist) {
+		return nil // git is changing it; the next round looks again
+	}
+	if err != nil {
+		return err
+	}
+	defer os.Remove(lock.Name()) // where it was not renamed
+	defer lock.Close()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var rest bytes.Buffer
+	for line := range strings.Lines(string(content)) {
+		if !slices.Contains(drop, Hash(strings.TrimSpace(line))) {
+			rest.WriteString(line)
+		}
+	}
+	if rest.Len() == 0 {
+		return os.Remove(path)
+	}
+	if _, err := lock.Write(rest.Bytes()); err != nil {
+		return err
+	}
+	if err := lock.Sync(); err != nil {
+		return err
+	}
+	return os.Rename(lock.Name(), path)
+}
+
+// complete fetches the objects behind the tips that this clone has not, as after a plain `git fetch` in a partial clone: git
+// holds such tips for complete, so that fetching them again brings nothing. known are commits whose objects are all here.
+func (h host) complete(ctx context.Context, tips, known []Hash) error {
+	ctx, cancel := h.bounded(ctx)
+	defer cancel()
+	args := []string{"rev-list", "--objects", "--missing=print", "--no-object-names", "--stdin"}
+	var input bytes.Buffer
+	for _, tip := range tips {
+		fmt.Fprintln(&input, tip)
+	}
+	for _, k := range known {
+		fmt.Fprintf(&input, "^%s\n", k)
+	}
+	// A missing tree hides what it lists, and those its files: three rounds reach the deepest of ours.
+	for range 4 {
+		out, err := h.repo.git().runText(ctx, input.Bytes(), args...)
+		if err != nil {
+			return err
+		}
+		var wanted bytes.Buffer
+		for line := range strings.SplitSeq(out, "\n") {
+			if id, missing := strings.CutPrefix(line, "?"); missing {
+				fmt.Fprintln(&wanted, id)
+			}
+		}
+		if wanted.Len() == 0 {
+			return nil
+		}
+		withoutTalk := h
+		withoutTalk.git.config = []string{"fetch.negotiationAlgorithm=noop"}
+		if err := withoutTalk.fetchRefs(ctx, nil, wanted.Bytes(), "--no-prune", "--stdin"); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%s sends parts of the log only in pieces: run `git fetch --refetch %[1]s`", h.remote)
+}

@@ -1,0 +1,162 @@
+package gitlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Settings is .knoot.toml: what a repository's members agreed on. It never holds a secret.
+type Settings struct {
+	Team       TeamID
+	Repository RepositoryID
+	Roster     string // address of the repository that holds the roster; "" for this one
+	Remote     string // name of the remote to sync with; "" to choose
+	Relay      string
+	RelayKey   string
+	Hubs       []string
+
+	Unknown []string // keys that this version does not know; status warns of them
+	Source  string   // where it was read: a path, or "<ref>:.knoot.toml"
+}
+
+// SettingsFile is the name of the settings in a work tree.
+const SettingsFile = ".knoot.toml"
+
+// privateSettings is where they are after `init --private`, in the common git directory.
+const privateSettings = "knoot.toml"
+
+// ErrNotInitialised is returned where a repository has no settings.
+var ErrNotInitialised = errors.New("knoot is not set up in this repository: run `knoot init`")
+
+// ParseSettings reads the text of a .knoot.toml.
+func ParseSettings(text []byte) (*Settings, error) {
+	var file struct {
+		Team       string         `toml:"team"`
+		Repository string         `toml:"repository"`
+		Roster     string         `toml:"roster"`
+		Remote     string         `toml:"remote"`
+		Relay      string         `toml:"relay"`
+		RelayKey   string         `toml:"relay_key"`
+		Hubs       []string       `toml:"hubs"`
+		Areas      toml.Primitive `toml:"areas"`
+		Claims     toml.Primitive `toml:"claims"`
+	}
+	meta, err := toml.Decode(string(text), &file)
+	if err != nil {
+		return nil, fmt.Errorf("%s does not parse: %w", SettingsFile, err)
+	}
+	s := &Settings{
+		Roster: file.Roster, Remote: file.Remote, Relay: file.Relay, RelayKey: file.RelayKey, Hubs: file.Hubs,
+	}
+	if s.Team, err = ParseTeamID(file.Team); err != nil {
+		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
+	}
+	if s.Repository, err = ParseRepositoryID(file.Repository); err != nil {
+		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
+	}
+	for _, key := range meta.Undecoded() {
+		// The parts of areas and claims are read where they are used.
+		if len(key) > 0 && key[0] != "areas" && key[0] != "claims" {
+			s.Unknown = append(s.Unknown, key.String())
+		}
+	}
+	sort.Strings(s.Unknown)
+	return s, nil
+}
+
+// Text returns the settings as init writes them.
+func (s *Settings) Text() []byte {
+	var b bytes.Buffer
+	b.WriteString("# knoot: what the coding agents of this repository know, shared through git. No secret is in here.\n")
+	fmt.Fprintf(&b, "team = %q\nrepository = %q\n", s.Team, s.Repository)
+	for _, kv := range [][2]string{{"roster", s.Roster}, {"remote", s.Remote}, {"relay", s.Relay}, {"relay_key", s.RelayKey}} {
+		if kv[1] != "" {
+			fmt.Fprintf(&b, "%s = %q\n", kv[0], kv[1])
+		}
+	}
+	return b.Bytes()
+}
+
+// readSettings finds the settings that count: the private ones, else those of the default branch, since a checkout of
+// somebody's pull request must not decide; else the work tree's. differs says that the work tree has others.
+func readSettings(ctx context.Context, repo *Repository, remote string) (s *Settings, differs bool, err error) {
+	if text, err := os.ReadFile(filepath.Join(repo.CommonDir, "knoot", privateSettings)); err == nil {
+		s, err = ParseSettings(text)
+		if s != nil {
+			s.Source = filepath.Join(repo.CommonDir, "knoot", privateSettings)
+		}
+		return s, false, err
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, fmt.Errorf("cannot read the settings: %w", err)
+	}
+	var inTree []byte
+	if repo.Root != "" {
+		path := filepath.Join(repo.Root, SettingsFile)
+		if inTree, err = os.ReadFile(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, false, fmt.Errorf("cannot read the settings: %w", err)
+		}
+	}
+	ref, text, err := defaultBranchFile(ctx, repo, remote, SettingsFile)
+	if err != nil {
+		return nil, false, err
+	}
+	switch {
+	case text != nil:
+		if s, err = ParseSettings(text); err != nil {
+			return nil, false, fmt.Errorf("on %s, %w", ref, err)
+		}
+		s.Source = ref + ":" + SettingsFile
+		return s, inTree != nil && !bytes.Equal(text, inTree), nil
+	case inTree != nil:
+		if s, err = ParseSettings(inTree); err != nil {
+			return nil, false, err
+		}
+		s.Source = filepath.Join(repo.Root, SettingsFile)
+		return s, false, nil
+	}
+	return nil, false, ErrNotInitialised
+}
+
+// defaultBranchFile returns a file of the default branch: <remote>/HEAD, else its main or master, else HEAD. A nil
+// text: none of these has it.
+func defaultBranchFile(ctx context.Context, repo *Repository, remote, name string) (ref string, text []byte, err error) {
+	var refs []string
+	if remote != "" {
+		for _, branch := range []string{"HEAD", "main", "master"} {
+			refs = append(refs, "refs/remotes/"+remote+"/"+branch)
+		}
+	}
+	refs = append(refs, "HEAD")
+	var ask strings.Builder
+	for _, ref := range refs {
+		fmt.Fprintf(&ask, "%s:%s\n", ref, name)
+	}
+	out, _, err := repo.git().run(ctx, []byte(ask.String()), "cat-file", "--batch")
+	if err != nil {
+		return "", nil, err
+	}
+	// The answers stand in the order of the questions, present ones with their size and bytes.
+	for _, ref := range refs {
+		line, rest, _ := bytes.Cut(out, []byte("\n"))
+		fields := strings.Fields(string(line))
+		if len(fields) != 3 || fields[1] != "blob" {
+			out = rest
+			continue
+		}
+		var size int
+		if _, err := fmt.Sscan(fields[2], &size); err != nil || size > len(rest) {
+			return "", nil, fmt.Errorf("git cat-file answered %q", line)
+		}
+		return ref, rest[:size], nil
+	}
+	return "", nil, nil
+}

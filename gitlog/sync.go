@@ -1,0 +1,464 @@
+package gitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// SyncOptions says what one exchange with the remote does.
+type SyncOptions struct {
+	Fetch, Push bool
+	Audit       bool              // fetch what happened too, not only memory
+	Heal        bool              // push what was kept of others and the host has lost; wait a random while before
+	Ask         bool              // a person is at the terminal, whom git may ask for a password
+	Progress    func(line string) // may be nil
+}
+
+// SyncReport says what one exchange did.
+type SyncReport struct {
+	Remote          string    `json:"remote"`
+	Address         string    `json:"address"`
+	FetchedSegments int       `json:"fetched"`
+	PushedSegments  int       `json:"pushed"`
+	Confirmed       time.Time `json:"confirmed"` // when the host confirmed it; zero where it did not
+	Lacking         int       `json:"lacking"`   // logs of others that were kept here and that the host has lost
+	Problems        []Problem `json:"problems"`  // what was fetched and refused
+}
+
+// Sync takes over what the remote has and brings it what it lacks. The lock must be held. What was accepted stays
+// accepted, and what could not be pushed stays here, whatever error comes back.
+func (c *Clone) Sync(ctx context.Context, how SyncOptions) (*SyncReport, error) {
+	c.syncing.Lock()
+	defer c.syncing.Unlock()
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	switch {
+	case c.lock == nil:
+		return nil, errors.New("this process does not hold the clone's lock")
+	case c.remote == nil:
+		return nil, ErrNoRemote
+	}
+	changes, err := c.PinChanges(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(changes) > 0 {
+		return nil, &ErrPinned{changes}
+	}
+	report := &SyncReport{Remote: c.remote.String(), Problems: []Problem{}}
+	if report.Address, err = c.Address(ctx); err != nil {
+		return nil, err
+	}
+	say := how.Progress
+	if say == nil {
+		say = func(string) {}
+	}
+	mode := gitBackground
+	if how.Ask {
+		mode = gitForeground
+	}
+	if err := c.remote.mendFetchLines(ctx, c.Repo); err != nil {
+		return report, err
+	}
+	if how.Fetch {
+		say(fmt.Sprintf("Fetching from %s (%s)", report.Remote, report.Address))
+		objects, err := c.store(ctx)
+		if err != nil {
+			return report, err
+		}
+		c.onNetwork(func() { err = openHost(c.Repo, c.remote, mode).fetch(ctx, objects, how.Audit) })
+		if err != nil {
+			return report, err
+		}
+		if err := c.accept(ctx, report); err != nil {
+			return report, err
+		}
+	}
+	if how.Push {
+		if err := c.push(ctx, mode, how, say, report); err != nil {
+			return report, err
+		}
+	}
+	report.Confirmed = c.now()
+	return report, nil
+}
+
+// onNetwork runs f without writing, which is held, so that nobody who publishes a fact waits for a host. syncing stays held.
+func (c *Clone) onNetwork(f func()) {
+	c.writing.Unlock()
+	defer c.writing.Lock()
+	f()
+}
+
+// Accept takes over what lies in the inbox, checked: the person's own `git fetch` brings it too.
+func (c *Clone) Accept(ctx context.Context) (*SyncReport, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	report := &SyncReport{Problems: []Problem{}}
+	if c.lock == nil || c.remote == nil {
+		return report, nil
+	}
+	report.Remote = c.remote.String()
+	changes, err := c.PinChanges(ctx)
+	if err != nil || len(changes) > 0 {
+		return report, err
+	}
+	objects, err := c.store(ctx)
+	if err != nil {
+		return report, err
+	}
+	if _, err := openRefs(c.Repo).removeJunk(ctx, objects, c.remote.inbox); err != nil {
+		return report, err
+	}
+	return report, c.accept(ctx, report)
+}
+
+func (c *Clone) accept(ctx context.Context, report *SyncReport) error {
+	refs := openRefs(c.Repo)
+	if !c.cleaned {
+		// Once a run: nothing of ours puts junk there, and a name in the place of a folder would keep a log out for ever.
+		objects, err := c.store(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := refs.removeJunk(ctx, objects, keptRefs); err != nil {
+			return err
+		}
+		c.cleaned = true
+	}
+	inbox := c.remote.inbox
+	found, _, err := refs.list(ctx, inbox, ownRefs, keptRefs)
+	if err != nil {
+		return err
+	}
+	at := map[string]Hash{}
+	for _, r := range found {
+		at[r.Name] = r.Hash
+	}
+	if err := c.acceptRoster(ctx, at[inbox+"team/roster"], at[rosterRef], report); err != nil {
+		return err
+	}
+	if err := c.refresh(ctx); err != nil {
+		return err
+	}
+	for _, log := range sortLogs(inNamespace(found, inbox, keptRefs)) {
+		if err := c.acceptLog(ctx, log, at, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inNamespace picks the refs of one namespace and names them as they would be in another.
+func inNamespace(refs []ref, from, to string) []ref {
+	var moved []ref
+	for _, r := range refs {
+		if tail, ok := strings.CutPrefix(r.Name, from); ok {
+			moved = append(moved, ref{Name: to + tail, Hash: r.Hash, Symref: r.Symref})
+		}
+	}
+	return moved
+}
+
+// acceptRoster moves the accepted head forward to what the remote has. A chain that does not go on from it is refused.
+func (c *Clone) acceptRoster(ctx context.Context, hosted, own Hash, report *SyncReport) error {
+	if hosted == "" || hosted == own {
+		return nil
+	}
+	objects, err := c.store(ctx)
+	if err != nil {
+		return err
+	}
+	refuse := func(format string, args ...any) error {
+		problem := Problem{Ref: c.remote.inbox + "team/roster", What: fmt.Sprintf(format, args...)}
+		report.Problems = append(report.Problems, problem)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.problems[problem.Ref] = problem
+		return nil
+	}
+	chain, err := readRosterChain(ctx, objects, hosted)
+	if err != nil {
+		return refuse("the roster of %s cannot be read: %v", c.remote, err)
+	}
+	roster, err := VerifyRoster(c.settings.Team, chain)
+	if err != nil {
+		return refuse("the roster of %s is refused: %v", c.remote, err)
+	}
+	if _, reached, err := objects.readChain(ctx, hosted, own, maxRosterSeq); err != nil {
+		return err
+	} else if !reached {
+		if _, behind, err := objects.readChain(ctx, own, hosted, maxRosterSeq); err == nil && behind {
+			return nil // ours goes on from theirs; the push brings it
+		}
+		return refuse("the roster of %s (entry %d, %s) does not go on from the one accepted here: somebody started a second team, or the host lost entries", c.remote, roster.Head.Seq, roster.Head.Hash)
+	}
+	if err := openRefs(c.Repo).change(ctx, refChange{Name: rosterRef, Old: own, New: hosted}); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.problems, c.remote.inbox+"team/roster")
+	if err := c.takeRoster(chain); err != nil {
+		return err
+	}
+	if err := c.home.rememberHead(c.settings.Team, c.roster); err != nil {
+		return err
+	}
+	// What an older roster could not judge is judged again.
+	clear(c.refused)
+	for _, at := range c.refs {
+		if at.Unopened > 0 {
+			return c.reload(ctx)
+		}
+	}
+	return nil
+}
+
+// acceptLog checks what the inbox has of one log beyond what was kept, and moves the kept ref to the last good segment.
+func (c *Clone) acceptLog(ctx context.Context, log logRef, at map[string]Hash, report *SyncReport) (err error) {
+	own := ownRefs + log.place.String()
+	wasOwn := log.place.Writer
+	if tip := at[own]; wasOwn == c.writer || wasOwn.Device() == c.device.ID && tip != "" {
+		parted, err := c.recoverOwn(ctx, log.Hash, own, tip)
+		if err != nil || !parted {
+			return err
+		}
+		if wasOwn == c.writer {
+			if err := c.becomeAnother(ctx); err != nil {
+				return err
+			}
+			defer func() {
+				if err == nil {
+					err = c.republish(ctx, log, own, tip)
+				}
+			}()
+		}
+	}
+	old := c.refs[log.Name]
+	if log.Hash == Hash(old.Commit) || c.refused[log.Name] == log.Hash {
+		return nil
+	}
+	reading, err := c.readLog(ctx, log, old, c.logs[log.key()])
+	if errors.Is(err, errNotForward) {
+		objects, serr := c.store(ctx)
+		if serr != nil {
+			return serr
+		}
+		if _, behind, berr := objects.readChain(ctx, Hash(old.Commit), log.Hash, maxChain); berr == nil && behind {
+			return nil // the host shows less than it did; what was kept stays, and is pushed again
+		}
+		reading = &logReading{ref: log, at: old, problem: &Problem{Ref: log.Name, Seq: old.Seq, What: "the host shows another history of this log than the one kept here"}}
+	} else if err != nil {
+		return err
+	}
+	if reading.at.Commit != old.Commit {
+		if err := openRefs(c.Repo).change(ctx, refChange{Name: log.Name, Old: Hash(old.Commit), New: Hash(reading.at.Commit)}); err != nil {
+			return err
+		}
+	}
+	report.FetchedSegments += reading.segments
+	if reading.problem != nil {
+		report.Problems = append(report.Problems, *reading.problem)
+		c.refused[log.Name] = log.Hash
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.merge([]*logReading{reading})
+	return nil
+}
+
+// recoverOwn brings back what a log of this clone lost, from the host. parted: the two went different ways, in a copied or
+// restored clone; the host's stands.
+func (c *Clone) recoverOwn(ctx context.Context, hosted Hash, own string, tip Hash) (parted bool, err error) {
+	if tip == hosted {
+		return false, nil
+	}
+	objects, err := c.store(ctx)
+	if err != nil {
+		return false, err
+	}
+	if tip != "" {
+		if _, ahead, err := objects.readChain(ctx, tip, hosted, maxChain); err == nil && ahead {
+			return false, nil
+		}
+		if _, behind, err := objects.readChain(ctx, hosted, tip, maxChain); err != nil || !behind {
+			return err == nil, err
+		}
+	}
+	if err := openRefs(c.Repo).change(ctx, refChange{Name: own, Old: tip, New: hosted}); err != nil {
+		return false, err
+	}
+	return false, c.refresh(ctx)
+}
+
+// republish brings under the new writer what the old one had written here and the host's history of it lacks. The entries
+// keep their bytes, and so their ids.
+func (c *Clone) republish(ctx context.Context, log logRef, own string, tip Hash) error {
+	here, err := c.readLog(ctx, logRef{ref{Name: own, Hash: tip}, ownRefs, log.place}, indexTip{}, logTip{})
+	if err != nil {
+		return err
+	}
+	there, err := c.readLog(ctx, log, indexTip{}, logTip{})
+	if err != nil {
+		return err
+	}
+	stands := map[EntryID]bool{}
+	for _, s := range there.entries {
+		stands[s.ID()] = true
+	}
+	rooms, count := map[RoomID][]*Entry{}, 0
+	for _, s := range here.entries {
+		if stands[s.ID()] {
+			continue
+		}
+		rooms[s.Room] = append(rooms[s.Room], s.Entry)
+		if count++; count == flushEntries {
+			if err := c.appendSegment(ctx, log.place.Log, rooms); err != nil {
+				return err
+			}
+			rooms, count = map[RoomID][]*Entry{}, 0
+		}
+	}
+	if count == 0 {
+		return nil
+	}
+	return c.appendSegment(ctx, log.place.Log, rooms)
+}
+
+// becomeAnother makes the clone a new writer. Its journal goes along.
+func (c *Clone) becomeAnother(ctx context.Context) error {
+	id, err := drawWriter(c.Repo.CommonDir, c.device.ID)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writer = id
+	return c.reload(ctx)
+}
+
+// push brings the remote what it lacks of the roster, of this writer's logs, and of what was kept of others.
+func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say func(string), report *SyncReport) error {
+	if c.roster == nil {
+		return fmt.Errorf("the team %s is not here yet, and the remote does not have it", c.settings.Team)
+	}
+	refs := openRefs(c.Repo)
+	inbox := c.remote.inbox
+	found, _, err := refs.list(ctx, inbox, ownRefs, keptRefs)
+	if err != nil {
+		return err
+	}
+	hosted := map[string]Hash{}
+	for _, r := range found {
+		if tail, ok := strings.CutPrefix(r.Name, inbox); ok {
+			hosted[tail] = r.Hash
+		}
+	}
+	objects, err := c.store(ctx)
+	if err != nil {
+		return err
+	}
+	var out []refPush
+	for _, r := range found {
+		tail, own := strings.CutPrefix(r.Name, ownRefs)
+		kept := false
+		if !own {
+			tail, kept = strings.CutPrefix(r.Name, keptRefs)
+		}
+		place, ok := parseRefPlace(tail)
+		if !ok || !own && !kept || hosted[tail] == r.Hash {
+			continue
+		}
+		switch {
+		case own && (place.Roster || place.Log != 0 && place.Writer.Device() == c.device.ID):
+			if hosted[tail] == "" {
+				break
+			}
+			// A writer that this clone was once may have gone another way on the host, which then stands.
+			if _, ahead, err := objects.readChain(ctx, r.Hash, hosted[tail], maxChain); err != nil || !ahead {
+				continue
+			}
+		case kept && how.Fetch && hosted[tail] == "" && !hasLater(hosted, place) && (place.Log != AuditLog || how.Audit):
+			report.Lacking++
+			if !how.Heal {
+				continue
+			}
+		default:
+			continue
+		}
+		out = append(out, refPush{Name: ownRefs + tail, Tip: r.Hash, CreateOnly: kept})
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	say(fmt.Sprintf("Pushing %d refs to %s (%s)", len(out), report.Remote, report.Address))
+	var results []pushResult
+	c.onNetwork(func() { results, err = openHost(c.Repo, c.remote, mode).push(ctx, out...) })
+	for _, result := range results {
+		if result.Failure != nil {
+			// One that another clone brought meanwhile is there, which is all that healing wants.
+			if err == nil && !(result.CreateOnly && result.Failure.Kind == SyncBehind) {
+				err = result.Failure
+			}
+			continue
+		}
+		tail := strings.TrimPrefix(result.Name, ownRefs)
+		place, _ := parseRefPlace(tail)
+		report.PushedSegments += c.segmentsBetween(ctx, objects, place, result.Tip, hosted[tail])
+		// What the host confirmed is what the inbox would say after a fetch. git moves it too where a fetch line covers it.
+		if cerr := confirm(ctx, refs, inbox+tail, result.Tip); err == nil {
+			err = cerr
+		}
+	}
+	return err
+}
+
+// confirm moves an inbox ref to what the host has said that it has.
+func confirm(ctx context.Context, refs refStore, name string, tip Hash) error {
+	at, err := refs.read(ctx, name)
+	if err != nil || at == tip {
+		return err
+	}
+	return refs.change(ctx, refChange{Name: name, Old: at, New: tip})
+}
+
+// segmentsBetween counts what a push brings of a log.
+func (c *Clone) segmentsBetween(ctx context.Context, objects *objectStore, place refPlace, tip, from Hash) int {
+	if place.Log == 0 {
+		return 0
+	}
+	commits, _, err := objects.readChain(ctx, tip, from, maxChain)
+	if err != nil {
+		return 0
+	}
+	return len(commits)
+}
+
+// hasLater says whether the host has a later generation of a log, which authorises the deletion of those before it.
+func hasLater(hosted map[string]Hash, place refPlace) bool {
+	for tail := range hosted {
+		if other, ok := parseRefPlace(tail); ok && other.Log == place.Log && other.Writer == place.Writer && other.Generation > place.Generation {
+			return true
+		}
+	}
+	return false
+}
+
+// rememberHead keeps the highest roster head seen of a team.
+func (h *Home) rememberHead(team TeamID, roster *Roster) error {
+	if roster == nil {
+		return nil
+	}
+	return h.UpdateKnown(func(k *Known) error {
+		pin := k.Teams[team.String()]
+		if pin.Head == "" || pin.HeadSeq < roster.Head.Seq {
+			pin.HeadSeq, pin.Head = roster.Head.Seq, roster.Head.Hash.String()
+			k.Teams[team.String()] = pin
+		}
+		return nil
+	})
+}

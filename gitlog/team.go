@@ -1,0 +1,95 @@
+package gitlog
+
+import (
+	"context"
+	"fmt"
+	"slices"
+)
+
+const rosterRef = ownRefs + "team/roster"
+
+// maxRosterFiles bounds the files of one roster commit: field 7 costs 67 bytes a file, and an entry is at most 256 KiB.
+const maxRosterFiles = 8_192
+
+// readRosterAt reads the accepted roster, checks it against what was pinned, and opens the epochs that this device can
+// open. Where it is not here yet the clone has none.
+func (c *Clone) readRosterAt(ctx context.Context, found []ref) error {
+	at := slices.IndexFunc(found, func(r ref) bool { return r.Name == rosterRef })
+	if at < 0 {
+		return nil
+	}
+	tip := found[at].Hash
+	objects, err := c.store(ctx)
+	if err != nil {
+		return err
+	}
+	chain, err := readRosterChain(ctx, objects, tip)
+	if err != nil {
+		c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
+		return nil
+	}
+	return c.takeRoster(chain)
+}
+
+// takeRoster makes a chain the clone's roster; a problem, and no roster, where it is not the team's or goes back behind
+// what was seen before.
+func (c *Clone) takeRoster(chain []RosterCommit) error {
+	c.roster = nil
+	roster, err := VerifyRoster(c.settings.Team, chain)
+	if err != nil && roster == nil {
+		c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
+		return nil
+	}
+	if err != nil {
+		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: roster.Head.Seq + 1, What: err.Error()}
+	}
+	known, err := c.home.Known()
+	if err != nil {
+		return err
+	}
+	if pin := known.Teams[c.settings.Team.String()]; pin.Head != "" && !roster.Has(pin.HeadSeq, pin.Head) {
+		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: pin.HeadSeq,
+			What: fmt.Sprintf("the roster does not go on from entry %d that was seen before (%s): the host has lost it, or shows another", pin.HeadSeq, pin.Head)}
+		return nil
+	}
+	keys, err := roster.OpenEpochs(c.device)
+	if err == nil {
+		err = roster.ReadNames(keys)
+	}
+	if err != nil {
+		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: roster.Head.Seq, What: err.Error()}
+	}
+	c.roster, c.keys = roster, keys
+	return nil
+}
+
+// readRosterChain reads the commits of a roster from genesis on.
+func readRosterChain(ctx context.Context, objects *objectStore, tip Hash) ([]RosterCommit, error) {
+	commits, _, err := objects.readChain(ctx, tip, "", maxRosterSeq)
+	if err != nil {
+		return nil, err
+	}
+	chain := make([]RosterCommit, len(commits))
+	for i, commit := range commits {
+		files, err := objects.readFiles(ctx, commit.Tree, fileLimits{Files: maxRosterFiles, Bytes: maxRosterEntry})
+		if err != nil {
+			return nil, fmt.Errorf("roster entry %d: %w", i, err)
+		}
+		entry, ok := files["entry"]
+		if !ok {
+			return nil, fmt.Errorf("roster entry %d: the commit has no file `entry`", i)
+		}
+		delete(files, "entry")
+		chain[i] = RosterCommit{Entry: entry, Files: files}
+	}
+	return chain, nil
+}
+
+// writeRosterCommit stores one entry on top of parent.
+func writeRosterCommit(ctx context.Context, objects *objectStore, parent Hash, commit RosterCommit, at Millis) (Hash, error) {
+	files := map[string][]byte{"entry": commit.Entry}
+	for name, data := range commit.Files {
+		files[name] = data
+	}
+	return objects.writeCommit(ctx, parent, files, at.Time())
+}
