@@ -1,0 +1,84 @@
+// Package socket is how hooks and commands speak to the daemon: the messages, one line of JSON each way; where the socket
+// is; and the client. Both sides ignore keys they do not know, so that an old shim and a new daemon understand each other
+// until the newer one has taken over.
+//
+// It imports the standard library only, and of that nothing that is slow to start: every tool call of an agent pays for it.
+package socket
+
+import "encoding/json"
+
+// Request is one question to the daemon: a line of JSON on the socket, answered by one line of JSON.
+type Request struct {
+	Op      string          `json:"op"`             // hook, hello, remember, cache, plan, confirm, forget, sync, stop, handover
+	Version string          `json:"version"`        // of the asking executable; Ask fills it in
+	Dir     string          `json:"dir,omitempty"`  // absolute working directory of a command
+	Hook    *Hook           `json:"hook,omitempty"` // for hook
+	Caller  *Caller         `json:"caller,omitempty"`
+	Body    json.RawMessage `json:"body,omitempty"` // for the other operations: the request struct of that operation
+}
+
+// Hook is what the shim took from one payload. Absent parts are zero; no content of a file is in it.
+type Hook struct {
+	Agent     string  `json:"agent"`              // claude
+	Event     string  `json:"event"`              // hook_event_name as the agent sent it
+	Session   string  `json:"session"`            // session_id
+	Subagent  string  `json:"subagent,omitempty"` // agent_id, "" outside a subagent
+	Cwd       string  `json:"cwd"`                // payload's cwd, symlinks resolved where it exists
+	Places    []Place `json:"places,omitempty"`   // one a worktree touched; the first is that of Cwd, perhaps without paths
+	Opaque    bool    `json:"opaque,omitempty"`
+	Tool      string  `json:"tool,omitempty"`
+	ToolUse   string  `json:"tool_use,omitempty"`
+	PromptID  string  `json:"prompt_id,omitempty"`
+	Prompt    string  `json:"prompt,omitempty"`  // cut to 64 KiB, on a rune boundary
+	Machine   bool    `json:"machine,omitempty"` // the turn was not typed by a person
+	Source    string  `json:"source,omitempty"`  // SessionStart's
+	Reason    string  `json:"reason,omitempty"`  // SessionEnd's
+	StopHook  bool    `json:"stop_hook_active,omitempty"`
+	Tasks     []Task  `json:"tasks,omitempty"`   // background tasks at Stop
+	Payload   string  `json:"payload"`           // SHA-256 of the payload, hex: the record is made once
+	Process   int     `json:"process,omitempty"` // CLAUDE_PID
+	Ancestors []int   `json:"ancestors,omitempty"`
+	Name      string  `json:"name,omitempty"`     // KNOOT_AGENT
+	User      string  `json:"user,omitempty"`     // KNOOT_USER
+	Private   bool    `json:"private,omitempty"`  // KNOOT_PRIVATE=1: claims only, no intent, no brief shared
+	Repaired  bool    `json:"repaired,omitempty"` // the payload had a byte order mark or invalid UTF-8: record, say nothing
+}
+
+// Place is what a payload touches in one worktree.
+type Place struct {
+	Root   string   `json:"root"`            // real absolute path of the worktree
+	Reads  []string `json:"reads,omitempty"` // relative to Root, slashes, sorted
+	Writes []string `json:"writes,omitempty"`
+}
+
+// Task is a background task that runs at Stop.
+type Task struct {
+	ID     string `json:"id"`
+	Type   string `json:"type,omitempty"`
+	Status string `json:"status,omitempty"`
+}
+
+// Caller says who runs a command, for "person or agent" and for the session a fact belongs to.
+type Caller struct {
+	Session   string `json:"session,omitempty"`   // CLAUDE_CODE_SESSION_ID
+	Agent     bool   `json:"agent,omitempty"`     // a marker of an agent is in the environment
+	Terminal  bool   `json:"terminal,omitempty"`  // stdin or stderr is a terminal
+	Ancestors []int  `json:"ancestors,omitempty"` // process ids, nearest first
+}
+
+// Response answers a Request. Error is one sentence for a person, with the remedy; Code is for programs.
+type Response struct {
+	Version string          `json:"version"` // of the daemon
+	Error   string          `json:"error,omitempty"`
+	Code    string          `json:"code,omitempty"`   // misuse, refused, failed
+	Answer  *Answer         `json:"answer,omitempty"` // to hook
+	Body    json.RawMessage `json:"body,omitempty"`   // to the others
+}
+
+// Answer is what a hook has to say; the zero value is silence. The hook puts it in its agent's words.
+type Answer struct {
+	Context string `json:"context,omitempty"` // the brief
+	Deny    string `json:"deny,omitempty"`    // a denial's reason
+	Person  string `json:"person,omitempty"`  // one line for the person (systemMessage)
+	Hold    string `json:"hold,omitempty"`    // Stop: why the turn stays open
+}

@@ -1,0 +1,152 @@
+package hook
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"knoot.dev/knoot/daemon/socket"
+)
+
+// maxLinks is how many symbolic links are followed in one path; Linux follows 40.
+const maxLinks = 40
+
+// realPath resolves the symbolic links of an absolute path as far as it exists. A link that points nowhere is resolved too:
+// writing through it makes a file there. Nothing is opened; directories are only looked up. It is "" where links go in circles.
+func realPath(path string) string {
+	dir, links := "/", 0
+	rest := strings.Split(filepath.Clean(path), "/")
+	for len(rest) > 0 {
+		name := rest[0]
+		rest = rest[1:]
+		switch name {
+		case "", ".":
+			continue
+		case "..":
+			dir = filepath.Dir(dir)
+			continue
+		}
+		dir = filepath.Join(dir, name)
+		info, err := os.Lstat(dir)
+		if err != nil {
+			// It is not there, or closed to us: what follows cannot be a link that we could follow.
+			return filepath.Join(dir, filepath.Join(rest...))
+		}
+		if info.Mode().Type() != os.ModeSymlink {
+			continue
+		}
+		if links++; links > maxLinks {
+			return ""
+		}
+		target, err := os.Readlink(dir)
+		if err != nil {
+			return ""
+		}
+		dir = filepath.Dir(dir)
+		if filepath.IsAbs(target) {
+			dir = "/"
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return dir
+}
+
+// findRoot returns dir or its nearest parent that has a .git, which is a directory or, in linked worktrees and submodules,
+// a file. It is "" where there is none.
+func findRoot(dir string) string {
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			return ""
+		}
+		dir = parent
+	}
+}
+
+// below returns path relative to root, with slashes, unless it is root itself, outside of it, or git's own.
+func below(root, path string) (string, bool) {
+	rel, err := filepath.Rel(root, path)
+	if err != nil || rel == "." || rel == ".." || strings.HasPrefix(rel, "../") {
+		return "", false
+	}
+	first, _, _ := strings.Cut(rel, "/")
+	if first == ".git" || runtime.GOOS == "darwin" && strings.EqualFold(first, ".git") {
+		return "", false
+	}
+	return filepath.ToSlash(rel), true
+}
+
+// touch is one path of a payload: where it really is, and whether it is written.
+type touch struct {
+	path   string
+	writes bool
+}
+
+// touches are the paths that a payload names, joined with its working directory and resolved.
+func (a *agent) touches(p *payload) []touch {
+	if !a.events[p.hook.Event].tool {
+		return nil
+	}
+	t := a.tools[p.hook.Tool]
+	name := ""
+	switch t.path {
+	case "file_path":
+		name = p.file
+	case "notebook_path":
+		name = p.book
+	}
+	if name == "" || strings.ContainsRune(name, 0) {
+		return nil
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(p.hook.Cwd, name)
+	}
+	if name = realPath(name); name == "" {
+		return nil
+	}
+	return []touch{{name, t.writes}}
+}
+
+// places sorts touches by worktree: that of the working directory first, if it is in one, then those of paths outside of it.
+// Paths in no worktree are left out. Cwd is resolved.
+func places(cwd string, touches []touch) []socket.Place {
+	var list []socket.Place
+	if root := findRoot(cwd); root != "" {
+		list = append(list, socket.Place{Root: root})
+	}
+	for _, t := range touches {
+		root := findRoot(filepath.Dir(t.path))
+		if root == "" {
+			continue
+		}
+		rel, ok := below(root, t.path)
+		if !ok {
+			continue
+		}
+		i := slices.IndexFunc(list, func(p socket.Place) bool { return p.Root == root })
+		if i < 0 {
+			i = len(list)
+			list = append(list, socket.Place{Root: root})
+		}
+		to := &list[i].Reads
+		if t.writes {
+			to = &list[i].Writes
+		}
+		*to = append(*to, rel)
+	}
+	for i := range list {
+		sortUnique(&list[i].Reads)
+		sortUnique(&list[i].Writes)
+	}
+	return list
+}
+
+func sortUnique(list *[]string) {
+	slices.Sort(*list)
+	*list = slices.Compact(*list)
+}

@@ -1,0 +1,202 @@
+package hook
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"knoot.dev/knoot/daemon/socket"
+)
+
+// writes are what a Write of path in the working directory cwd writes, as ROOT:PATH, with the world's directory left out.
+func (w *world) writes(cwd, path string) string {
+	w.t.Helper()
+	base := filepath.Dir(w.repo)
+	a := &claude
+	p := &payload{file: path}
+	p.hook = socket.Hook{Event: "PreToolUse", Tool: "Write", Cwd: cwd}
+	var list []string
+	for _, place := range places(realCwd(cwd), a.touches(p)) {
+		for _, file := range place.Writes {
+			list = append(list, strings.TrimPrefix(place.Root, base+"/")+":"+file)
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func TestPaths(t *testing.T) {
+	w := newWorld(t)
+	base := realPath(t.TempDir())
+	w.repo = w.mkdir(base, "repo")
+	w.mkdir(w.repo, ".git", "hooks")
+	w.mkdir(w.repo, "src", "deep")
+	w.write("x", w.repo, "src", "a.go")
+	w.mkdir(base, "other", ".git")
+	w.write("x", base, "other", "b.go")
+	w.mkdir(base, "plain")
+	w.write("gitdir: elsewhere\n", w.repo, "sub", ".git")
+	w.link("src", w.repo, "link")
+	w.link(filepath.Join(w.repo, "src", "a.go"), w.repo, "again.go")
+	w.link("../plain", w.repo, "out")
+	w.link("../plain/none.go", w.repo, "dangling.go")
+	w.link("src/none.go", w.repo, "promised.go")
+	w.link("../other/b.go", w.repo, "theirs.go")
+	w.link(".git/hooks", w.repo, "hooks")
+	w.link("loop2", w.repo, "loop1")
+	w.link("loop1", w.repo, "loop2")
+	w.link("repo", base, "alias")
+	w.link("repo/src/a.go", base, "entry.go")
+
+	for _, c := range []struct{ cwd, path, want string }{
+		{"repo", "src/a.go", "repo:src/a.go"},
+		{"repo/src", "a.go", "repo:src/a.go"},
+		{"repo/src", "../src/./deep//x.go", "repo:src/deep/x.go"},
+		{"repo", "new/dir/x.go", "repo:new/dir/x.go"},
+		{"repo", "with space é.go", "repo:with space é.go"},
+		{"repo", "", ""},
+		{"repo", ".", ""},
+		{"repo", "nul\x00.go", ""},
+		{"repo", "link/a.go", "repo:src/a.go"},
+		{"repo", "link/new.go", "repo:src/new.go"},
+		{"repo", "again.go", "repo:src/a.go"},
+		{"repo", "promised.go", "repo:src/none.go"},
+		{"repo", "out/x.go", ""},
+		{"repo", "dangling.go", ""},
+		{"repo", "loop1", ""},
+		{"repo", "loop1/x.go", ""},
+		{"repo", "theirs.go", "other:b.go"},
+		{"repo", "../other/b.go", "other:b.go"},
+		{"repo", "../plain/x.go", ""},
+		{"repo", "/etc/hosts", ""},
+		{"repo", ".git", ""},
+		{"repo", ".git/config", ""},
+		{"repo", "hooks/post-commit", ""},
+		{"repo", ".gitignore", "repo:.gitignore"},
+		{"repo", "..hidden", "repo:..hidden"},
+		{"repo", "sub/x.go", "repo/sub:x.go"},
+		{"repo", "sub/.git", ""},
+		{"repo", "src/a.go/below.go", "repo:src/a.go/below.go"},
+		{"alias/src", "a.go", "repo:src/a.go"},
+		{"alias/link", "../src/a.go", "repo:src/a.go"},
+		{"plain", "x.go", ""},
+		{"plain", "../repo/src/a.go", "repo:src/a.go"},
+		{"plain", "../entry.go", "repo:src/a.go"},
+		{"gone/away", "../../repo/x.go", "repo:x.go"},
+	} {
+		paths := []string{c.path}
+		if c.path != "" && !filepath.IsAbs(c.path) {
+			paths = append(paths, filepath.Join(base, c.cwd, c.path))
+		}
+		for _, path := range paths {
+			if got := w.writes(filepath.Join(base, c.cwd), path); got != c.want {
+				t.Errorf("in %s: %q is %q, want %q", c.cwd, path, got, c.want)
+			}
+		}
+	}
+}
+
+func TestPlacesBeginWithTheWorkingDirectory(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.mkdir(w.repo, "a"), w.mkdir(w.repo, "b")
+	w.mkdir(a, ".git")
+	w.mkdir(b, ".git")
+	got := places(filepath.Join(a, "deep"), []touch{
+		{filepath.Join(b, "z"), false}, {filepath.Join(b, "y"), true}, {filepath.Join(b, "x"), false}, {filepath.Join(b, "z"), false},
+		{filepath.Join(w.repo, "top"), true}, {filepath.Join(filepath.Dir(w.repo), "outside"), true},
+	})
+	want := []socket.Place{{Root: a}, {Root: b, Reads: []string{"x", "z"}, Writes: []string{"y"}}, {Root: w.repo, Writes: []string{"top"}}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v", got)
+	}
+	if got := places("/", nil); got != nil {
+		t.Errorf("no worktree: %+v", got)
+	}
+}
+
+func TestExplainWithoutAWorktree(t *testing.T) {
+	w := newWorld(t)
+	dir := realPath(t.TempDir())
+	w.link("/etc", dir, "out")
+	for path, want := range map[string]string{
+		dir + "/x/y.go": `["x/y.go"]`, "y.go": `["y.go"]`, "../y.go": `[]`, "/etc/hosts": `[]`, "out/hosts": `[]`, w.repo + "/z.go": `["z.go"]`,
+	} {
+		payload := strings.ReplaceAll(w.tool("PreToolUse", "Write", path), `"cwd":"`+w.repo, `"cwd":"`+dir)
+		if got := w.run(payload, "claude", "--explain"); !strings.Contains(got, `"reads":[],"writes":`+want) || !strings.Contains(got, `"cwd":"`+dir+`"`) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
+// What the operating system resolves, realPath resolves to the same.
+func TestRealPathAgreesWithEvalSymlinks(t *testing.T) {
+	base := realPath(t.TempDir())
+	rapid.Check(t, func(t *rapid.T) {
+		dir, err := os.MkdirTemp(base, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		names := rapid.SampledFrom([]string{"a", "b", "c", ".", ".."})
+		path := rapid.Custom(func(t *rapid.T) string { return strings.Join(rapid.SliceOfN(names, 1, 4).Draw(t, "names"), "/") })
+		for range rapid.IntRange(0, 8).Draw(t, "entries") {
+			at := filepath.Join(dir, path.Draw(t, "at"))
+			switch rapid.IntRange(0, 2).Draw(t, "kind") {
+			case 0:
+				_ = os.MkdirAll(at, 0o755) // where a file or a link is, it stays
+			case 1:
+				_ = os.WriteFile(at, nil, 0o644)
+			default:
+				if strings.HasPrefix(at, dir+"/") {
+					_ = os.Symlink(path.Draw(t, "target"), at)
+				}
+			}
+		}
+		p := filepath.Join(dir, path.Draw(t, "path"))
+		got := realPath(p)
+		if want, err := filepath.EvalSymlinks(p); err == nil && got != want {
+			t.Errorf("%s is %s, want %s", p, got, want)
+		}
+		if got != "" && (!filepath.IsAbs(got) || filepath.Clean(got) != got) {
+			t.Errorf("%s is %s", p, got)
+		}
+	})
+}
+
+func TestRequestNamesWhatWasTouched(t *testing.T) {
+	w := newWorld(t)
+	w.env = append(w.env, "KNOOT_AGENT=tidy", "KNOOT_USER=mira", "KNOOT_PRIVATE=1")
+	h := w.asked(w.tool("PreToolUse", "Edit", "src/../x.go"))
+	if h == nil {
+		t.Fatal("nothing was asked")
+	}
+	want := &socket.Hook{Agent: "claude", Event: "PreToolUse", Session: "s1", Cwd: w.repo, Tool: "Edit", ToolUse: "u1",
+		Places: []socket.Place{{Root: w.repo, Writes: []string{"x.go"}}}, Process: 4711, Name: "tidy", User: "mira", Private: true,
+		Payload: h.Payload, Ancestors: h.Ancestors}
+	if !reflect.DeepEqual(h, want) {
+		t.Errorf("%+v", h)
+	}
+	if len(h.Payload) != 64 || !slices.Contains(h.Ancestors, os.Getppid()) {
+		t.Errorf("digest %q, ancestors %v", h.Payload, h.Ancestors)
+	}
+	for _, c := range []struct {
+		event, tool   string
+		opaque, asked bool
+	}{
+		{"PostToolUse", "Bash", true, true}, {"PostToolUse", "Grep", false, false}, {"PreToolUse", "mcp__a__b", false, false},
+		{"PreToolUse", "", false, false}, {"PostToolBatch", "Write", false, false}, {"Notification", "", false, false}, {"OfALaterVersion", "", false, false},
+		{"SubagentStart", "", false, true}, {"SubagentStop", "", false, true}, {"PreCompact", "", false, true}, {"Stop", "", false, true},
+	} {
+		h := w.asked(w.tool(c.event, c.tool, "x.go"))
+		if (h != nil) != c.asked || h != nil && h.Opaque != c.opaque {
+			t.Errorf("%+v: %+v", c, h)
+		}
+	}
+	if codes := w.failures(); codes != "" {
+		t.Errorf("failures %s", codes)
+	}
+}
