@@ -1,0 +1,186 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Config is the person's settings, ~/.knoot/config.toml. Knoot reads it and never writes it.
+type Config struct {
+	Daemon struct {
+		// Autostart lets a hook start a daemon.
+		Autostart bool `toml:"autostart"`
+	} `toml:"daemon"`
+	Brief struct {
+		// Turn, Start, Denial and Resume are budgets in bytes of UTF-8: on a turn, at a session's start, with a denial,
+		// and for what changed since a session was last here.
+		Turn   int `toml:"turn"`
+		Start  int `toml:"start"`
+		Denial int `toml:"denial"`
+		Resume int `toml:"resume"`
+		// Invite adds the line that says how to leave a fact, once a session.
+		Invite bool `toml:"invite"`
+		// HoldStop lets the Stop hook keep a turn open.
+		HoldStop bool `toml:"hold_stop"`
+	} `toml:"brief"`
+	Sync struct {
+		// Every is how often a repository with live sessions is fetched.
+		Every Duration `toml:"every"`
+	} `toml:"sync"`
+	Memory struct {
+		// AgentFacts is share, or review: an agent's fact stays on this machine until its person confirms it.
+		AgentFacts string `toml:"agent_facts"`
+	} `toml:"memory"`
+	Share struct {
+		// Intent is text, or off: intents are not recorded.
+		Intent string `toml:"intent"`
+	} `toml:"share"`
+
+	// Unknown lists the keys of the file that this version does not know, sorted.
+	Unknown []string `toml:"-"`
+}
+
+// Duration is a time as TOML has it: a text such as "5m".
+type Duration struct{ time.Duration }
+
+// UnmarshalText reads a text such as "90s" or "5m".
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	d.Duration = v
+	return err
+}
+
+// DefaultConfig is what counts without a file.
+func DefaultConfig() Config {
+	var c Config
+	c.Daemon.Autostart = true
+	c.Brief.Turn, c.Brief.Start, c.Brief.Denial, c.Brief.Resume = 2000, 4000, 1200, 1000
+	c.Brief.Invite, c.Brief.HoldStop = true, true
+	c.Sync.Every.Duration = 3 * time.Minute
+	c.Memory.AgentFacts = "share"
+	c.Share.Intent = "text"
+	return c
+}
+
+// laterTables are settings of parts that read them themselves, or that this version does not have yet: whoever shares
+// one file between machines with two versions is not warned about them.
+var laterTables = []string{"mcp", "panel", "templates", "source", "autopilot", "claims"}
+
+// LoadConfig reads config.toml in home; the defaults where there is none. An error is one sentence that names the file
+// and the line.
+func LoadConfig(home string) (Config, error) {
+	path := filepath.Join(home, "config.toml")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return DefaultConfig(), nil
+	}
+	if err != nil {
+		return DefaultConfig(), fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	c, err := parseConfig(string(text))
+	if err != nil {
+		return DefaultConfig(), fmt.Errorf("%s: %w; mend it, knoot never writes this file", path, err)
+	}
+	return c, nil
+}
+
+func parseConfig(text string) (Config, error) {
+	c := DefaultConfig()
+	meta, err := toml.Decode(text, &c)
+	if err != nil {
+		var at toml.ParseError
+		if errors.As(err, &at) {
+			return c, fmt.Errorf("line %d: %s", at.Position.Line, at.Message)
+		}
+		return c, errors.New(strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	for _, key := range meta.Undecoded() {
+		if !slices.Contains(laterTables, key[0]) {
+			c.Unknown = append(c.Unknown, key.String())
+		}
+	}
+	slices.Sort(c.Unknown)
+	return c, c.check()
+}
+
+func (c *Config) check() error {
+	for _, b := range []struct {
+		key   string
+		bytes int
+	}{{"turn", c.Brief.Turn}, {"start", c.Brief.Start}, {"denial", c.Brief.Denial}, {"resume", c.Brief.Resume}} {
+		// 9,000 is what both Claude Code and Codex take whole.
+		if b.bytes < 0 || b.bytes > 9000 {
+			return fmt.Errorf("[brief] %s = %d: want 0 to 9000 bytes", b.key, b.bytes)
+		}
+	}
+	switch {
+	case c.Sync.Every.Duration < 30*time.Second:
+		return fmt.Errorf("[sync] every = %q: want at least 30s", c.Sync.Every)
+	case c.Memory.AgentFacts != "share" && c.Memory.AgentFacts != "review":
+		return fmt.Errorf("[memory] agent_facts = %q: want share or review", c.Memory.AgentFacts)
+	case c.Share.Intent != "text" && c.Share.Intent != "off":
+		return fmt.Errorf("[share] intent = %q: want text or off", c.Share.Intent)
+	}
+	return nil
+}
+
+// settings is the configuration of a running daemon. It follows the file; one that does not parse changes nothing.
+type settings struct {
+	home string
+
+	mu      sync.Mutex
+	config  Config // guarded by mu
+	stamp   stamp  // guarded by mu: of the file when it was last read
+	problem error  // guarded by mu: why the file as it is now is not used
+}
+
+func newSettings(home string, config Config) *settings {
+	return &settings{home: home, config: config, stamp: stampOfFile(filepath.Join(home, "config.toml"))}
+}
+
+func (s *settings) now() Config {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.config
+}
+
+// warnings are sentences about the file, for status.
+func (s *settings) warnings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	if s.problem != nil {
+		out = append(out, s.problem.Error()+"; the settings before are used")
+	}
+	for _, key := range s.config.Unknown {
+		out = append(out, fmt.Sprintf("config.toml has a key that this version does not know: %s", key))
+	}
+	return out
+}
+
+// reload reads the file if it changed.
+func (s *settings) reload() (changed bool, err error) {
+	now := stampOfFile(filepath.Join(s.home, "config.toml"))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now == s.stamp {
+		return false, nil
+	}
+	s.stamp = now
+	config, err := LoadConfig(s.home)
+	s.problem = err
+	if err != nil {
+		return false, err
+	}
+	s.config = config
+	return true, nil
+}

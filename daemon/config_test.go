@@ -1,0 +1,89 @@
+package daemon
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfig(t *testing.T) {
+	c, err := parseConfig(`
+# mine
+[daemon]
+autostart = false
+[brief]
+turn = 500
+invite = false
+[sync]
+every = "90s"
+[memory]
+agent_facts = "review"
+[share]
+intent = "off"
+[mcp]
+port = 1
+[brief.colour]
+red = 1
+[later]
+x = 1
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Daemon.Autostart || c.Brief.Turn != 500 || c.Brief.Start != DefaultConfig().Brief.Start || c.Brief.Invite || !c.Brief.HoldStop ||
+		c.Sync.Every.Duration != 90*time.Second || c.Memory.AgentFacts != "review" || c.Share.Intent != "off" {
+		t.Errorf("config %+v", c)
+	}
+	if want := []string{"brief.colour", "brief.colour.red", "later", "later.x"}; !slices.Equal(c.Unknown, want) {
+		t.Errorf("unknown keys %q, want %q", c.Unknown, want)
+	}
+}
+
+func TestConfigThatIsWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"[daemon\n":                           "line 2",
+		"\n[daemon]\nautostart = 1\n":         "autostart",
+		"[brief]\nturn = -1\n":                "0 to 9000",
+		"[brief]\nstart = 10000\n":            "0 to 9000",
+		"[sync]\nevery = \"1s\"\n":            "at least 30s",
+		"[sync]\nevery = \"soon\"\n":          "line 2",
+		"[memory]\nagent_facts = \"maybe\"\n": "share or review",
+		"[share]\nintent = \"no\"\n":          "text or off",
+	} {
+		if _, err := parseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+func TestConfigIsFollowedWhileItParses(t *testing.T) {
+	home := t.TempDir()
+	path := filepath.Join(home, "config.toml")
+	s := newSettings(home, DefaultConfig())
+	writeFile(t, path, "[brief]\nturn = 700\n")
+	if changed, err := s.reload(); !changed || err != nil || s.now().Brief.Turn != 700 {
+		t.Errorf("a new file: %v, %v, %d", changed, err, s.now().Brief.Turn)
+	}
+	if changed, err := s.reload(); changed || err != nil {
+		t.Errorf("the same file: %v, %v", changed, err)
+	}
+	writeFile(t, path, "[brief\n")
+	if changed, err := s.reload(); changed || err == nil || s.now().Brief.Turn != 700 || len(s.warnings()) != 1 {
+		t.Errorf("a file that does not parse: %v, %v, %d, %q", changed, err, s.now().Brief.Turn, s.warnings())
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := s.reload(); !changed || err != nil || s.now().Brief.Turn != DefaultConfig().Brief.Turn || len(s.warnings()) != 0 {
+		t.Errorf("no file: %v, %v, %d, %q", changed, err, s.now().Brief.Turn, s.warnings())
+	}
+}
+
+func FuzzParseConfig(f *testing.F) {
+	f.Add("[daemon]\nautostart = true\n")
+	f.Add("[sync]\nevery = \"5m\"")
+	f.Fuzz(func(t *testing.T, text string) { _, _ = parseConfig(text) })
+}

@@ -1,0 +1,60 @@
+package daemon
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"knoot.dev/knoot/gitlog"
+)
+
+// History is what the state in a home directory holds for a person to read.
+type History struct {
+	// Shown is what was told, oldest first, of the last 7 days.
+	Shown []Shown
+	// LastHook is the newest hook of each session, by the worktree that the session began in; "" for those that began
+	// outside of repositories.
+	LastHook map[string]HookSeen
+}
+
+// HookSeen is a hook that ran.
+type HookSeen struct {
+	Agent string
+	At    time.Time
+}
+
+// ReadHistory reads the state in a home directory; a daemon may be running or not. Without keys, or without a state, it
+// is empty.
+func ReadHistory(home *gitlog.Home, now time.Time) (*History, error) {
+	h := &History{LastHook: map[string]HookSeen{}}
+	device, err := home.Device()
+	if errors.Is(err, gitlog.ErrNoDevice) {
+		return h, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := sessions{}
+	oldest := gitlog.MillisOf(now) - min(stateKept, gitlog.MillisOf(now))
+	err = readStates(home.Dir, &device.Local, func(r *stateRecord) {
+		all.apply(r)
+		if r.Shown != nil && r.At >= oldest {
+			h.Shown = append(h.Shown, *r.Shown)
+		}
+		if !r.Unshown.IsZero() {
+			h.Shown = slices.DeleteFunc(h.Shown, func(s Shown) bool {
+				return s.At.Equal(r.Unshown) && s.Agent == r.Session.Agent && s.Session == r.Session.ID && s.Subagent == r.Subagent
+			})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(h.Shown, func(a, b Shown) int { return a.At.Compare(b.At) })
+	for key, s := range all {
+		if at := s.seen.Time(); at.After(h.LastHook[s.home].At) {
+			h.LastHook[s.home] = HookSeen{Agent: key.Agent, At: at}
+		}
+	}
+	return h, nil
+}

@@ -1,0 +1,259 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
+)
+
+// Workplace is where an operation of a command is done: a clone whose lock is held, one of its worktrees, and this
+// person's settings. The daemon and a command that works without it do the same with it.
+type Workplace struct {
+	Home   *gitlog.Home
+	Clone  *gitlog.Clone
+	Tree   *gitlog.Tree
+	Config Config
+}
+
+// Drafted is the answer to an operation whose fact stays on this machine until its person confirms it.
+type Drafted struct {
+	Draft bool   `json:"draft"` // true
+	Name  string `json:"name"`
+}
+
+// Written is the answer to remember, cache, plan and confirm.
+type Written struct {
+	ID   gitlog.EntryID `json:"id"`
+	Name string         `json:"name,omitempty"`
+}
+
+// Forgotten is the answer to forget.
+type Forgotten struct {
+	IDs []gitlog.EntryID `json:"ids"`
+}
+
+// MisuseError is a request that makes no sense; a command exits 2.
+type MisuseError struct{ Sentence string }
+
+func (e *MisuseError) Error() string { return e.Sentence }
+
+// Perform does an operation that writes: remember, cache, plan, confirm or forget. body is the JSON of gitlog's request
+// of that operation; its author is replaced by author. The answer is *Written, *Forgotten or *Drafted. Errors are a
+// *gitlog.Refusal (nothing was done, and why), a *MisuseError, or what failed.
+func Perform(ctx context.Context, w Workplace, op string, body json.RawMessage, author gitlog.Author) (any, error) {
+	switch op {
+	case "remember", "cache":
+		var r gitlog.RememberRequest
+		if err := readBody(op, body, &r); err != nil {
+			return nil, err
+		}
+		r.Author, r.Kind = author, gitlog.KindFact
+		if op == "cache" {
+			r.Kind = gitlog.KindCache
+		}
+		if author.By != gitlog.ByPerson && w.Config.Memory.AgentFacts == "review" {
+			return w.draft(r)
+		}
+		return written(w.Clone.Remember(ctx, w.Tree, r))
+	case "plan":
+		var r gitlog.PlanRequest
+		if err := readBody(op, body, &r); err != nil {
+			return nil, err
+		}
+		r.Author = author
+		return written(w.Clone.SetPlan(ctx, w.Tree, r))
+	case "confirm":
+		var r gitlog.ConfirmRequest
+		if err := readBody(op, body, &r); err != nil {
+			return nil, err
+		}
+		r.Author = author
+		if answer, found, err := w.confirmDraft(ctx, r); found || err != nil {
+			return answer, err
+		}
+		return written(w.Clone.Confirm(ctx, w.Tree, r))
+	case "forget":
+		var r gitlog.ForgetRequest
+		if err := readBody(op, body, &r); err != nil {
+			return nil, err
+		}
+		r.Author = author
+		if found, err := w.forgetDraft(r); found || err != nil {
+			return &Forgotten{IDs: []gitlog.EntryID{}}, err
+		}
+		ids, err := w.Clone.Forget(ctx, w.Tree, r)
+		if err != nil {
+			return nil, err
+		}
+		return &Forgotten{IDs: ids}, nil
+	}
+	return nil, &MisuseError{Sentence: fmt.Sprintf("there is no operation %q", op)}
+}
+
+func readBody(op string, body json.RawMessage, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return &MisuseError{Sentence: fmt.Sprintf("the request of %s is not one: %v", op, err)}
+	}
+	return nil
+}
+
+func written(s *gitlog.Stored, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	if s == nil { // there was no plan to clear
+		return &Written{}, nil
+	}
+	w := &Written{ID: s.ID()}
+	if s.Fact != nil {
+		w.Name = s.Fact.Name
+	}
+	return w, nil
+}
+
+// LiveSession is a session that runs, as far as is known: for whom a command speaks.
+type LiveSession struct {
+	Agent, ID string
+	Process   int    // 0 unknown
+	birth     uint64 // of the process
+}
+
+// AuthorOf says for whom a command works: the session named in its environment, else the live session whose process is
+// its nearest ancestor, else a person at a terminal, else an agent that nobody knows.
+func AuthorOf(caller *socket.Caller, live []LiveSession) gitlog.Author {
+	if caller == nil {
+		return gitlog.Author{By: gitlog.ByAgent}
+	}
+	if caller.Session != "" {
+		// The variable is Claude Code's. Where a live session has that id it says whose it is.
+		agent := "claude"
+		for _, s := range live {
+			if s.ID == caller.Session {
+				agent = s.Agent
+			}
+		}
+		return gitlog.Author{By: gitlog.ByAgent, Session: agent + ":" + caller.Session}
+	}
+	for _, process := range caller.Ancestors {
+		for _, s := range live {
+			if process != 0 && s.Process == process && (s.birth == 0 || s.birth == birthOf(process)) {
+				return gitlog.Author{By: gitlog.ByAgent, Session: s.Agent + ":" + s.ID}
+			}
+		}
+	}
+	if !caller.Agent && caller.Terminal {
+		return gitlog.Author{By: gitlog.ByPerson}
+	}
+	return gitlog.Author{By: gitlog.ByAgent}
+}
+
+// LiveSessions reads which sessions run from the state in a home directory; a daemon may be running or not. Without keys,
+// or without a state, there are none.
+func LiveSessions(home *gitlog.Home, now gitlog.Millis) ([]LiveSession, error) {
+	device, err := home.Device()
+	if errors.Is(err, gitlog.ErrNoDevice) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	all := sessions{}
+	if err := readStates(home.Dir, &device.Local, all.apply); err != nil {
+		return nil, err
+	}
+	return all.live(now), nil
+}
+
+func (all sessions) live(now gitlog.Millis) []LiveSession {
+	var out []LiveSession
+	for _, s := range all {
+		if s.live(now) {
+			out = append(out, LiveSession{Agent: s.key.Agent, ID: s.key.ID, Process: s.process, birth: s.birth})
+		}
+	}
+	return out
+}
+
+// operate answers the request of a command.
+func (d *daemon) operate(ctx context.Context, req *socket.Request) *socket.Response {
+	body, err := d.operation(ctx, req)
+	if err == nil {
+		return bodyOf(body)
+	}
+	var misuse *MisuseError
+	var refusal *gitlog.Refusal
+	switch {
+	case errors.As(err, &misuse):
+		return failure(codeMisuse, misuse.Error())
+	case errors.As(err, &refusal):
+		return failure(codeRefused, refusal.Error())
+	}
+	return failure(codeFailed, err.Error())
+}
+
+func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error) {
+	switch req.Op {
+	case "remember", "cache", "plan", "confirm", "forget", "sync":
+	default:
+		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}
+	}
+	repo, err := gitlog.FindRepository(ctx, req.Dir)
+	if err != nil {
+		return nil, err
+	}
+	root := repo.Root
+	if root == "" {
+		root = repo.CommonDir
+	}
+	wt, err := d.clones.find(ctx, root)
+	if err != nil {
+		return nil, err
+	}
+	oc := wt.clone
+	oc.use()
+	if err := oc.writes(); err != nil {
+		if oc.lock(); oc.writes() != nil {
+			return nil, err
+		}
+	}
+	if req.Op == "sync" {
+		return d.syncNow(ctx, oc, req.Body)
+	}
+	now := d.now()
+	if oc.paused(now) || paused(d.home.Dir+"/off", now) {
+		return nil, errPaused
+	}
+	d.state.mu.Lock()
+	author := AuthorOf(req.Caller, d.state.sessions.live(now))
+	d.state.mu.Unlock()
+	w := Workplace{Home: d.home, Clone: oc.clone, Tree: wt.tree, Config: d.config.now()}
+	answer, err := Perform(ctx, w, req.Op, req.Body, author)
+	if err != nil {
+		return nil, err
+	}
+	if _, draft := answer.(*Drafted); !draft {
+		oc.sync.changed(true)
+		oc.later(wt.facts.warm)
+	}
+	return answer, nil
+}
+
+// SyncRequest is the body of the operation sync; the zero value fetches and pushes everything.
+type SyncRequest struct {
+	FetchOnly bool `json:"fetch_only,omitempty"`
+}
+
+func (d *daemon) syncNow(ctx context.Context, oc *openClone, body json.RawMessage) (any, error) {
+	var r SyncRequest
+	if len(body) > 0 {
+		if err := readBody("sync", body, &r); err != nil {
+			return nil, err
+		}
+	}
+	oc.flush(ctx)
+	return oc.sync.sync(ctx, gitlog.SyncOptions{Fetch: true, Push: !r.FetchOnly, Audit: true})
+}

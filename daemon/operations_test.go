@@ -1,0 +1,123 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
+)
+
+func TestAuthorOf(t *testing.T) {
+	self, parent := os.Getpid(), os.Getppid()
+	live := []LiveSession{
+		{Agent: "codex", ID: "far", Process: parent, birth: birthOf(parent)},
+		{Agent: "claude", ID: "near", Process: self, birth: birthOf(self)},
+		{Agent: "claude", ID: "gone", Process: 4_000_000, birth: 7},
+	}
+	for name, each := range map[string]struct {
+		caller *socket.Caller
+		want   gitlog.Author
+	}{
+		"unknown":                     {nil, gitlog.Author{By: gitlog.ByAgent}},
+		"a terminal":                  {&socket.Caller{Terminal: true}, gitlog.Author{By: gitlog.ByPerson}},
+		"no terminal":                 {&socket.Caller{}, gitlog.Author{By: gitlog.ByAgent}},
+		"a terminal, marked":          {&socket.Caller{Terminal: true, Agent: true}, gitlog.Author{By: gitlog.ByAgent}},
+		"a session's variable":        {&socket.Caller{Terminal: true, Session: "x"}, gitlog.Author{By: gitlog.ByAgent, Session: "claude:x"}},
+		"a live session's variable":   {&socket.Caller{Session: "far"}, gitlog.Author{By: gitlog.ByAgent, Session: "codex:far"}},
+		"the nearest ancestor":        {&socket.Caller{Terminal: true, Ancestors: []int{1, self, parent}}, gitlog.Author{By: gitlog.ByAgent, Session: "claude:near"}},
+		"a process id used again":     {&socket.Caller{Terminal: true, Ancestors: []int{4_000_000}}, gitlog.Author{By: gitlog.ByPerson}},
+		"ancestors that are nobody's": {&socket.Caller{Terminal: true, Ancestors: []int{0, 1}}, gitlog.Author{By: gitlog.ByPerson}},
+	} {
+		if got := AuthorOf(each.caller, live); got != each.want {
+			t.Errorf("%s: %+v, want %+v", name, got, each.want)
+		}
+	}
+}
+
+func TestOperationsAnswerWithSentences(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	m.start(Options{})
+	for name, each := range map[string]struct {
+		req  socket.Request
+		code string
+	}{
+		"no body":       {socket.Request{Op: "remember", Dir: r.root}, codeMisuse},
+		"a wrong body":  {socket.Request{Op: "forget", Dir: r.root, Body: json.RawMessage(`[]`)}, codeMisuse},
+		"no directory":  {socket.Request{Op: "remember", Dir: r.root + "/none", Body: json.RawMessage(`{}`)}, codeFailed},
+		"no repository": {socket.Request{Op: "remember", Dir: m.vars["HOME"], Body: json.RawMessage(`{}`)}, codeFailed},
+		"no operation":  {socket.Request{Op: "claim", Dir: r.root}, codeMisuse},
+	} {
+		resp, err := m.ask(&each.req)
+		if err != nil || resp.Code != each.code || resp.Error == "" || strings.Contains(resp.Error, "\n") {
+			t.Errorf("%s: %+v, %v", name, resp, err)
+		}
+	}
+}
+
+func TestReviewKeepsAnAgentsFactUntilItsPersonConfirms(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	writeFile(t, m.loc.Home+"/config.toml", "[memory]\nagent_facts = \"review\"\n")
+	d := m.start(Options{})
+	agent, person := &socket.Caller{Session: "one"}, &socket.Caller{Terminal: true}
+	ask := func(op string, caller *socket.Caller, body any) *socket.Response {
+		t.Helper()
+		text, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := m.ask(&socket.Request{Op: op, Dir: r.root, Caller: caller, Body: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp
+	}
+	facts := func() int {
+		wt, err := d.clones.find(context.Background(), r.root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(wt.clone.clone.Memory().Current(d.now()))
+	}
+	if resp := ask("remember", agent, gitlog.RememberRequest{Name: "money", Text: "cents", Paths: []string{"src/billing.js"}}); !strings.Contains(string(resp.Body), `"draft":true`) {
+		t.Fatalf("an agent's fact: %+v", resp)
+	}
+	if n := facts(); n != 0 {
+		t.Fatalf("%d facts before it was confirmed", n)
+	}
+	if state, err := Status(t.Context(), m.getenv); err != nil || len(state.Clones) != 1 || state.Clones[0].Drafts != 1 {
+		t.Errorf("state %+v, %v", state, err)
+	}
+	if resp := ask("confirm", agent, gitlog.ConfirmRequest{Name: "money"}); resp.Code != codeRefused {
+		t.Errorf("an agent confirms its own draft: %+v", resp)
+	}
+	if resp := ask("confirm", person, gitlog.ConfirmRequest{Name: "money"}); resp.Error != "" {
+		t.Errorf("its person confirms: %+v", resp)
+	}
+	if n := facts(); n != 1 {
+		t.Errorf("%d facts after it was confirmed, want 1", n)
+	}
+	ask("remember", agent, gitlog.RememberRequest{Name: "rounding", Text: "once", Paths: []string{"src/billing.js"}})
+	if resp := ask("forget", agent, gitlog.ForgetRequest{Last: true}); resp.Error != "" {
+		t.Errorf("forget --last of a draft: %+v", resp)
+	}
+	if resp := ask("confirm", person, gitlog.ConfirmRequest{Name: "rounding"}); resp.Error == "" {
+		t.Errorf("a forgotten draft was confirmed: %+v", resp)
+	}
+	if resp := ask("remember", person, gitlog.RememberRequest{Name: "mine", Text: "a person's fact", Paths: []string{"src/billing.js"}}); strings.Contains(string(resp.Body), "draft") || resp.Error != "" {
+		t.Errorf("a person's fact: %+v", resp)
+	}
+}
+
+func TestPerformRefusesWhatItDoesNotKnow(t *testing.T) {
+	var misuse *MisuseError
+	if _, err := Perform(context.Background(), Workplace{}, "dance", nil, gitlog.Author{}); !errors.As(err, &misuse) {
+		t.Error(err)
+	}
+}

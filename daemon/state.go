@@ -1,0 +1,255 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"knoot.dev/knoot/gitlog"
+)
+
+// state is what the daemon knows of sessions, in memory and in its file. Its methods may be called from several
+// goroutines, those that say so with mu held.
+type state struct {
+	home *gitlog.Home
+	name string // of the file
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	sessions sessions                 // guarded by mu
+	file     *stateFile               // guarded by mu; nil while this device has no keys
+	failed   bool                     // guarded by mu: the last write failed, and that was logged
+	seen     map[onceKey]time.Time    // guarded by mu: hooks of the last seconds
+	lastHook map[string]gitlog.Millis // guarded by mu: by agent
+}
+
+func newState(home *gitlog.Home, name string, log *slog.Logger) *state {
+	return &state{home: home, name: name, log: log, sessions: sessions{}, seen: map[onceKey]time.Time{},
+		lastHook: map[string]gitlog.Millis{}}
+}
+
+// load opens the file and reads what an earlier daemon knew. Without keys there is no file yet; see ready.
+func (st *state) load(now gitlog.Millis) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.open(now)
+}
+
+// open is load with mu held.
+func (st *state) open(now gitlog.Millis) error {
+	if st.file != nil {
+		return nil
+	}
+	device, err := st.home.Device()
+	if errors.Is(err, gitlog.ErrNoDevice) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(st.home.Dir, "state")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the daemon's state: %w", err)
+	}
+	file, damaged, err := openStateFile(filepath.Join(dir, st.name), device.Local, func(r *stateRecord) {
+		st.sessions.apply(r)
+		st.lastHook[r.Session.Agent] = max(st.lastHook[r.Session.Agent], r.At)
+	})
+	if err != nil {
+		return err
+	}
+	if damaged > 0 {
+		st.log.Warn("some of the state does not open and is left out", "records", damaged)
+	}
+	st.file = file
+	st.forget(now)
+	return nil
+}
+
+// ready makes sure that there is a file once there are keys. mu is held.
+func (st *state) ready(now gitlog.Millis) {
+	if st.file == nil {
+		if err := st.open(now); err != nil {
+			st.fail(err)
+		}
+	}
+}
+
+// commit makes changes, in memory and in the file. A file that cannot be written costs what would be known after a
+// restart, not the answer. mu is held.
+func (st *state) commit(records ...*stateRecord) {
+	for _, r := range records {
+		st.sessions.apply(r)
+	}
+	if st.file == nil {
+		return
+	}
+	if err := st.file.append(records...); err != nil {
+		st.fail(err)
+		return
+	}
+	st.failed = false
+}
+
+func (st *state) fail(err error) {
+	if !st.failed {
+		st.failed = true
+		st.log.Error("the state of sessions is not kept", "error", err)
+	}
+}
+
+// isRepeated reports whether the hook with this key came within onceFor already, and remembers it. mu is held.
+func (st *state) isRepeated(key onceKey, now time.Time) bool {
+	at, was := st.seen[key]
+	was = was && now.Sub(at) < onceFor
+	if !was {
+		if len(st.seen) > 1024 {
+			for k, at := range st.seen {
+				if now.Sub(at) >= onceFor {
+					delete(st.seen, k)
+				}
+			}
+		}
+		st.seen[key] = now
+	}
+	return was
+}
+
+// forget drops sessions of which nothing was heard for long. mu is held.
+func (st *state) forget(now gitlog.Millis) {
+	for key, s := range st.sessions {
+		if s.seen+stateKept < now {
+			delete(st.sessions, key)
+		}
+	}
+}
+
+// tick makes the file survive the machine, and shrinks it when it is large.
+func (st *state) tick(now gitlog.Millis) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.file == nil {
+		return
+	}
+	if err := st.file.sync(); err != nil {
+		st.fail(err)
+	}
+	if st.file.size >= stateRewrite {
+		st.rewrite(now)
+	}
+}
+
+// rewrite puts what is still of use in the place of the file. mu is held.
+func (st *state) rewrite(now gitlog.Millis) {
+	st.forget(now)
+	path, key := filepath.Join(st.home.Dir, "state", st.name), st.file.key
+	text, err := os.ReadFile(path)
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	var records []*stateRecord
+	scanState(text, &key, st.name, func(r *stateRecord) {
+		if r.Shown != nil && r.At+stateKept >= now {
+			records = append(records, &stateRecord{At: r.At, Session: r.Session, Subagent: r.Subagent, Shown: r.Shown})
+		}
+	})
+	for _, s := range st.sessions {
+		records = append(records, s.records()...)
+	}
+	file, err := rewriteState(path, key, records)
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	_ = st.file.close()
+	st.file = file
+}
+
+// compact rewrites the file, once, when a daemon has just taken its seat.
+func (st *state) compact(now gitlog.Millis) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.file != nil {
+		st.rewrite(now)
+	}
+}
+
+// close ends writing. load opens the file again.
+func (st *state) close() {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.file != nil {
+		if err := st.file.close(); err != nil {
+			st.fail(err)
+		}
+		st.file = nil
+	}
+}
+
+// isAnnounced reports whether a clone's log has a session's start.
+func (st *state) isAnnounced(key sessionKey, common string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s := st.sessions[key]
+	return s != nil && s.announced[common]
+}
+
+// forgive takes note that these are owed no more.
+func (st *state) forgive(key sessionKey, owed []happening) {
+	r := &stateRecord{At: owed[0].At, Session: key, Aside: true}
+	for _, h := range owed {
+		r.Settled = append(r.Settled, h.ID)
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	st.commit(r)
+}
+
+// owedIn returns what is owed of a worktree, by session.
+func (st *state) owedIn(root string) map[sessionKey][]happening {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	owed := map[sessionKey][]happening{}
+	for key, s := range st.sessions {
+		for _, h := range s.owed {
+			if h.Root == root {
+				owed[key] = append(owed[key], h)
+			}
+		}
+	}
+	return owed
+}
+
+// records are what makes a session again, in the order of apply.
+func (s *session) records() []*stateRecord {
+	first := &stateRecord{At: s.started, Session: s.key, Invited: s.invited, Owed: s.owed, Start: &sessionStart{Home: s.home,
+		Process: s.process, Birth: s.birth, Person: s.person, Name: s.name, Private: s.private}}
+	if s.intent != "" {
+		first.Intent = &s.intent
+	}
+	out := []*stateRecord{first}
+	for common := range s.announced {
+		out = append(out, &stateRecord{At: s.started, Session: s.key, Announced: common})
+	}
+	for _, c := range s.contexts {
+		r := &stateRecord{At: max(c.began, s.started), Session: s.key, Subagent: c.subagent, Turn: c.turn, Spent: c.spent, Cleared: true}
+		for digest := range c.told {
+			r.Told = append(r.Told, digest)
+		}
+		for _, f := range c.delivered {
+			r.Delivered = append(r.Delivered, f)
+		}
+		for _, paths := range c.touched {
+			for _, t := range paths {
+				r.Touched = append(r.Touched, t)
+			}
+		}
+		out = append(out, r)
+	}
+	return append(out, &stateRecord{At: s.seen, Session: s.key, Ended: s.ended != 0})
+}
