@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
+)
+
+// askTime bounds what the daemon may take for a command. A sync waits for the network.
+const (
+	askTime  = 15 * time.Second
+	syncTime = 5 * time.Minute
+)
+
+// perform has an operation done: by the daemon where one answers, else in this process, which holds the clone's lock for
+// as long. The answer's JSON is read into answer unless that is nil.
+func (c *console) perform(ctx context.Context, op string, body, answer any) error {
+	location, err := socket.Locate(c.getenv)
+	if err != nil {
+		return err
+	}
+	if c.dir == "" {
+		return errNoDir
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	wait := askTime
+	if op == "sync" {
+		wait = syncTime
+	}
+	asking, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	caller := c.caller()
+	response, err := location.Ask(asking, &socket.Request{Op: op, Dir: c.dir, Caller: caller, Body: text})
+	switch {
+	case errors.Is(err, socket.ErrAbsent):
+		if text, err = c.performHere(ctx, op, text, caller); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case response.Code == "misuse":
+		return misuse{response.Error}
+	case response.Error != "":
+		return errors.New(response.Error)
+	default:
+		text = response.Body
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal(text, answer); err != nil {
+		return fmt.Errorf("the daemon's answer does not parse (%w): `knoot daemon --stop` ends one of another version", err)
+	}
+	return nil
+}
+
+// performHere does what the daemon would do.
+func (c *console) performHere(ctx context.Context, op string, body []byte, caller *socket.Caller) (answer []byte, err error) {
+	if err := c.notPaused(ctx); err != nil {
+		return nil, err
+	}
+	w, err := c.workplace(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Tree.Close()
+	defer func() {
+		if cerr := w.Clone.Close(); err == nil {
+			err = cerr
+		}
+	}()
+	if err := lock(ctx, w.Clone); err != nil {
+		return nil, err
+	}
+	var done any
+	if op == "sync" {
+		var r daemon.SyncRequest
+		if err := json.Unmarshal(body, &r); err != nil {
+			return nil, err
+		}
+		if err := w.Clone.Flush(ctx); err != nil {
+			return nil, err
+		}
+		done, err = w.Clone.Sync(ctx, gitlog.SyncOptions{Fetch: true, Push: !r.FetchOnly, Audit: true,
+			Progress: func(line string) { fmt.Fprintln(c.stderr, line) }})
+	} else {
+		var live []daemon.LiveSession
+		if live, err = daemon.LiveSessions(w.Home, gitlog.MillisOf(c.now())); err == nil {
+			done, err = daemon.Perform(ctx, w, op, body, daemon.AuthorOf(caller, live))
+		}
+	}
+	var m *daemon.MisuseError
+	switch {
+	case errors.As(err, &m):
+		return nil, misuse{m.Sentence}
+	case err != nil:
+		return nil, err
+	}
+	return json.Marshal(done)
+}
+
+// lockPatience is how long a command waits for another one that works in the same clone.
+const lockPatience = 3 * time.Second
+
+func lock(ctx context.Context, clone *gitlog.Clone) error {
+	patience, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	for {
+		err := clone.Lock(ctx)
+		if !errors.Is(err, gitlog.ErrLocked) {
+			return err
+		}
+		select {
+		case <-patience.Done():
+			return err
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// workplace opens this clone to work in it without a daemon. Its lock is not taken yet.
+func (c *console) workplace(ctx context.Context) (w daemon.Workplace, err error) {
+	if w.Home, err = gitlog.OpenHome(c.getenv); err != nil {
+		return w, err
+	}
+	if w.Config, err = daemon.LoadConfig(w.Home.Dir); err != nil {
+		return w, err
+	}
+	repo, err := c.repository(ctx)
+	if err != nil {
+		return w, err
+	}
+	if w.Clone, err = gitlog.OpenClone(ctx, repo, w.Home); err != nil {
+		return w, err
+	}
+	w.Tree = gitlog.OpenTree(repo)
+	return w, nil
+}
+
+// keeps refuses to write where nothing is kept. idle: nothing is to be done at all, which was said.
+func (c *console) keeps() (idle bool, err error) {
+	if c.idle() {
+		return true, nil
+	}
+	if c.ephemeral() {
+		return false, errors.New("this clone is thrown away soon (KNOOT_EPHEMERAL, or CI), so knoot keeps nothing in it: say it in a clone that lasts")
+	}
+	return false, nil
+}

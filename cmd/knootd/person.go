@@ -1,0 +1,54 @@
+package main
+
+import (
+	"errors"
+
+	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
+)
+
+// agentMarkers are variables that agents set for what they run. One of them says that no person typed the command.
+var agentMarkers = []string{
+	"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "KNOOT_AGENT", "AI_AGENT",
+	"CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID",
+	"CURSOR_AGENT", "GEMINI_CLI", "OPENCODE",
+}
+
+// caller says who runs the command.
+func (c *console) caller() *socket.Caller {
+	caller := &socket.Caller{
+		Session:   c.getenv("CLAUDE_CODE_SESSION_ID"),
+		Terminal:  onTerminal(c.stdin) || onTerminal(c.stderr),
+		Ancestors: socket.Ancestors(),
+	}
+	for _, marker := range agentMarkers {
+		if c.getenv(marker) != "" {
+			caller.Agent = true
+		}
+	}
+	return caller
+}
+
+// errNeedsPerson refuses what an agent could use to get around its own denial. It is no security boundary.
+var errNeedsPerson = errors.New("this needs a person: ask your user to run it")
+
+// needPerson refuses an agent: a marker of one is in the environment, or a live session's process is an ancestor.
+func (c *console) needPerson() error {
+	caller := c.caller()
+	if caller.Agent {
+		return errNeedsPerson
+	}
+	home, err := gitlog.OpenHome(c.getenv)
+	if err != nil {
+		return nil // no home, so no sessions; what is done next says so
+	}
+	live, err := daemon.LiveSessions(home, gitlog.MillisOf(c.now()))
+	if err != nil {
+		return err
+	}
+	if daemon.AuthorOf(caller, live).Session != "" {
+		return errNeedsPerson
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/integration/stage"
+)
+
+func TestMain(m *testing.M) { os.Exit(stage.Run(m)) }
+
+// The scripts run the two executables as people type them. Beside testscript's own commands they have:
+//
+//	shop          makes host.git and a clone of it, app, with a commit that has src/billing.js and src/cart.js
+//	daemon        starts a daemon, and waits until it listens; it ends with the script
+//	listen KIND   puts something else on the daemon's socket: one that hangs, or one that answers garbage
+func TestScripts(t *testing.T) {
+	bin := stage.Executables(t, stage.Version)
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               func(e *testscript.Env) error { return setUpScript(e, bin) },
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"shop": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Check(makeShop(ts.MkAbs("."), ts.Getenv))
+			},
+			"daemon": func(ts *testscript.TestScript, _ bool, _ []string) { startDaemon(ts) },
+			"listen": func(ts *testscript.TestScript, _ bool, args []string) { listen(ts, args[0]) },
+		},
+		Condition: func(name string) (bool, error) {
+			if name == "root" {
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("no condition %q", name)
+		},
+	})
+}
+
+// setUpScript gives a script a home of its own. KNOOT_HOME is short, since a socket's path has to be.
+func setUpScript(e *testscript.Env, bin string) error {
+	keys, err := os.MkdirTemp("", "k")
+	if err != nil {
+		return err
+	}
+	e.Defer(func() { os.RemoveAll(keys) })
+	home := filepath.Join(e.WorkDir, "home")
+	if err := os.MkdirAll(home, 0o700); err != nil {
+		return err
+	}
+	config := "[user]\n\tname = Priya\n\temail = priya@example.com\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n"
+	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(config), 0o600); err != nil {
+		return err
+	}
+	e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
+	e.Setenv("HOME", home)
+	e.Setenv("KNOOT_HOME", keys)
+	e.Setenv("GIT_CONFIG_NOSYSTEM", "1")
+	e.Setenv("LC_ALL", "C")
+	return nil
+}
+
+const billing = "export function total(lines) {\n  return lines.reduce((a, b) => a + b, 0)\n}\n"
+
+func makeShop(dir string, getenv func(string) string) error {
+	app := filepath.Join(dir, "app")
+	run := func(dir string, args ...string) error {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = dir
+		for _, name := range []string{"PATH", "HOME", "GIT_CONFIG_NOSYSTEM", "LC_ALL"} {
+			cmd.Env = append(cmd.Env, name+"="+getenv(name))
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, out)
+		}
+		return nil
+	}
+	if err := errors.Join(run(dir, "init", "-q", "--bare", "host.git"), run(dir, "clone", "-q", "host.git", "app"), os.MkdirAll(filepath.Join(app, "src"), 0o755)); err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"billing.js": billing, "cart.js": "export const cart = []\n"} {
+		if err := os.WriteFile(filepath.Join(app, "src", name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return errors.Join(run(app, "add", "-A"), run(app, "commit", "-qm", "Add billing"), run(app, "push", "-q", "origin", "HEAD:main"))
+}
+
+func startDaemon(ts *testscript.TestScript) {
+	cmd := exec.Command(filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "knoot"), "daemon")
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "KNOOT_HOME", "GIT_CONFIG_NOSYSTEM", "LC_ALL", "TMPDIR"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+	ended := make(chan struct{})
+	read := make(chan error, 1)
+	go func() {
+		_, err := bufio.NewReader(out).ReadString('\n')
+		read <- err
+		_ = cmd.Wait() // most are stopped or killed
+		close(ended)
+	}()
+	ts.Defer(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		<-ended
+	})
+	if err := <-read; err != nil {
+		<-ended
+		ts.Fatalf("the daemon does not start: %s", stderr.String())
+	}
+}
+
+func listen(ts *testscript.TestScript, kind string) {
+	ln, err := net.Listen("unix", filepath.Join(ts.Getenv("KNOOT_HOME"), "knootd.sock"))
+	ts.Check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			if kind == "garbage" {
+				_, _ = socket.ReadRequest(bufio.NewReader(conn))
+				_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+				_ = conn.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+		}
+	}()
+	ts.Defer(func() {
+		cancel()
+		_ = ln.Close()
+		<-ended
+	})
+}
+
+// TestExamples runs what -h shows, in a repository where it makes sense.
+func TestExamples(t *testing.T) {
+	bin := stage.Executables(t, stage.Version)
+	c, _, _ := testConsole(t)
+	for _, command := range c.commands().Subcommands {
+		if command.Name == "demo" { // a script of its own
+			continue
+		}
+		t.Run(command.Name, func(t *testing.T) {
+			p := stage.NewPerson(t, "priya")
+			p.Bin = bin
+			p.Extra = []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")}
+			if err := makeShop(p.Home, func(name string) string {
+				for _, pair := range p.Env() {
+					if key, value, _ := strings.Cut(pair, "="); key == name {
+						return value
+					}
+				}
+				return ""
+			}); err != nil {
+				t.Fatal(err)
+			}
+			app := filepath.Join(p.Home, "app")
+			if command.Name != "init" {
+				p.Knoot(app, "init")
+				p.Knoot(app, "remember", "--name", "money", "--path", "src/billing.js", "all money is integer cents")
+				p.Knoot(app, "remember", "--name", "cart", "--path", "src/cart.js", "the cart may be empty")
+			}
+			if command.Name == "status" { // on once a hook ran
+				p.StartDaemon()
+				stage.Session{Person: p, ID: "s", Dir: app}.Start()
+			}
+			_, example, _ := strings.Cut(command.UsageFunc(command), "\nExample:\n")
+			for _, line := range strings.Split(strings.TrimSpace(example), "\n") {
+				if line = strings.TrimSpace(line); strings.Contains(line, "--install") {
+					continue // no test starts a service
+				}
+				if result := p.Try(app, "", "sh", "-c", line); result.Code != 0 {
+					t.Errorf("`%s` exits %d: %s%s", line, result.Code, result.Stdout, result.Stderr)
+				}
+			}
+		})
+	}
+}

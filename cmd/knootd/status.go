@@ -1,0 +1,381 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
+	"knoot.dev/knoot/hook"
+)
+
+// check is one thing that status looks at. Its keys are stable.
+type check struct {
+	Name   string `json:"name"`
+	OK     bool   `json:"ok"`
+	Detail string `json:"detail"`
+	Fix    string `json:"fix"` // what to do, "" when OK
+
+	needed bool // knoot is not on without it
+}
+
+// statusReport is what status --json prints.
+type statusReport struct {
+	On     bool    `json:"on"`
+	Checks []check `json:"checks"`
+}
+
+func (c *console) statusCommand() *ffcli.Command {
+	flags := newFlags("status")
+	asJSON := jsonFlag(flags)
+	return command(manual{
+		name: "status", usage: "[--json]",
+		short: "Say whether knoot works here, and how to mend what does not",
+		long: `The verdict is the first line. A hook counts as working once it ran. Exits 1 when
+knoot is not on.
+
+--json prints {on, checks: [{name, ok, detail, fix}]}.`,
+		example: "knoot status",
+	}, flags, func(ctx context.Context, args []string) error {
+		if err := noArguments("status", args); err != nil {
+			return err
+		}
+		report := c.examine(ctx)
+		if *asJSON {
+			if err := c.printJSON(report); err != nil {
+				return err
+			}
+		} else {
+			c.printStatus(report)
+		}
+		if !report.On {
+			return errSaid
+		}
+		return nil
+	})
+}
+
+func (c *console) printStatus(r statusReport) {
+	var missing, bad []check
+	width := 0
+	for _, k := range r.Checks {
+		width = max(width, len(k.Name))
+		switch {
+		case k.OK:
+		case k.needed:
+			missing = append(missing, k)
+		default:
+			bad = append(bad, k)
+		}
+	}
+	switch {
+	case r.On && len(bad) == 0:
+		fmt.Fprintln(c.stdout, c.bold("knoot is on."))
+	case r.On:
+		fmt.Fprintln(c.stdout, c.bold(fmt.Sprintf("knoot is on, with %s to look at.", plural(len(bad), "thing"))))
+	default:
+		fmt.Fprintln(c.stdout, c.bold("knoot is not on: "+missing[0].Detail+"."))
+	}
+	fmt.Fprintln(c.stdout)
+	for _, k := range r.Checks {
+		mark := "ok"
+		if !k.OK {
+			mark = "!!"
+		}
+		lines := wrap(plain(k.Detail), helpWidth-width-8)
+		fmt.Fprintf(c.stdout, "  %s  %-*s  %s\n", mark, width, k.Name, strings.Join(lines, "\n"+strings.Repeat(" ", width+8)))
+		if !k.OK && k.Fix != "" {
+			fmt.Fprintf(c.stdout, "%s→ %s\n", strings.Repeat(" ", width+8), strings.Join(wrap(plain(k.Fix), helpWidth-width-10), "\n"+strings.Repeat(" ", width+10)))
+		}
+	}
+}
+
+// examination gathers checks.
+type examination struct {
+	*console
+	checks []check
+}
+
+func (e *examination) good(name, format string, args ...any) {
+	e.checks = append(e.checks, check{Name: name, OK: true, Detail: fmt.Sprintf(format, args...)})
+}
+
+// missing is a failure without which knoot is not on.
+func (e *examination) missing(name, fix, format string, args ...any) {
+	e.checks = append(e.checks, check{Name: name, Detail: fmt.Sprintf(format, args...), Fix: fix, needed: true})
+}
+
+// bad is a failure that knoot works with.
+func (e *examination) bad(name, fix, format string, args ...any) {
+	e.checks = append(e.checks, check{Name: name, Detail: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+func (c *console) examine(ctx context.Context) statusReport {
+	e := &examination{console: c}
+	e.look(ctx)
+	report := statusReport{On: true, Checks: e.checks}
+	for _, k := range e.checks {
+		if k.needed {
+			report.On = false
+		}
+	}
+	return report
+}
+
+func (e *examination) look(ctx context.Context) {
+	if e.ciWithoutKnoot() {
+		e.missing("CI", "set KNOOT=on where it should work in CI", "CI is set, where knoot does nothing")
+	}
+	if e.getenv("KNOOT") == "off" {
+		e.missing("KNOOT", "unset it", "KNOOT=off is set")
+	}
+	if version, err := gitlog.GitVersion(ctx); err != nil {
+		e.missing("git", "install git 2.34 or newer", "%v", err)
+		return
+	} else if err := e.checkGit(ctx); err != nil {
+		e.missing("git", "update git", "%v", err)
+	} else {
+		e.good("git", "%s", version)
+	}
+	home, err := gitlog.OpenHome(e.getenv)
+	if err != nil {
+		e.missing("home", "set HOME, or KNOOT_HOME to a folder of your own", "%v", err)
+		return
+	}
+	e.lookAtConfig(home)
+	state := e.lookAtDaemon(ctx, home)
+	repo, err := e.repository(ctx)
+	if err != nil {
+		e.missing("repository", "change into a repository where knoot is set up", "%v", err)
+		return
+	}
+	e.lookAtPause(ctx)
+	clone := e.lookAtClone(ctx, repo, home)
+	e.lookAtHooks(repo, home)
+	if clone != nil {
+		e.lookAtSync(ctx, clone, state)
+		e.lookAtDrafts(clone, home)
+		_ = clone.Close()
+	}
+	e.lookAtFailures(home)
+}
+
+func (e *examination) lookAtConfig(home *gitlog.Home) {
+	path := filepath.Join(home.Dir, "config.toml")
+	config, err := daemon.LoadConfig(home.Dir)
+	switch {
+	case err != nil:
+		e.bad("config.toml", "mend the file: until then the defaults count, and hooks start no daemon", "%v", err)
+	case len(config.Unknown) > 0:
+		e.bad("config.toml", "remove the keys from "+path+", or update knoot", "keys that this version does not know: %s", strings.Join(config.Unknown, ", "))
+	}
+}
+
+// lookAtDaemon returns what the daemon says of itself, where one runs.
+func (e *examination) lookAtDaemon(ctx context.Context, home *gitlog.Home) *daemon.State {
+	asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	state, err := daemon.Status(asking, e.getenv)
+	config, cerr := daemon.LoadConfig(home.Dir)
+	switch {
+	case err == nil && state.Version != socket.Version:
+		e.good("daemon", "runs (process %d), as version %s; this is %s", state.Process, state.Version, socket.Version)
+	case err == nil:
+		e.good("daemon", "runs (process %d), version %s", state.Process, state.Version)
+	case !errors.Is(err, socket.ErrAbsent):
+		e.missing("daemon", "`knoot daemon --stop`, then start it again", "%v", err)
+	case cerr == nil && config.Daemon.Autostart:
+		e.good("daemon", "does not run; the first hook of a session starts it")
+	default:
+		e.missing("daemon", "`knoot daemon --install`, or `knoot daemon` in a terminal", "no daemon runs, and hooks may not start one")
+	}
+	return state
+}
+
+func (e *examination) lookAtPause(ctx context.Context) {
+	for _, all := range []bool{false, true} {
+		path, where, err := e.pausePlace(ctx, all)
+		if err != nil {
+			continue // said by the other checks
+		}
+		if paused, until := readPause(path, e.now()); paused {
+			fix, end := "`knoot on`", ""
+			if all {
+				fix = "`knoot on --all`"
+			}
+			if !until.IsZero() {
+				end = " until " + clock(until, e.now())
+			}
+			e.missing("pause", fix, "it is paused in %s%s", where, end)
+		}
+	}
+}
+
+// lookAtClone examines what init set up. It returns the clone where it opens.
+func (e *examination) lookAtClone(ctx context.Context, repo *gitlog.Repository, home *gitlog.Home) *gitlog.Clone {
+	clone, err := gitlog.OpenClone(ctx, repo, home) // without its lock, which the daemon may be about to take
+	switch {
+	case errors.Is(err, gitlog.ErrNotInitialised):
+		e.missing("set up", "`knoot init`", "this repository is not set up for knoot")
+		return nil
+	case errors.Is(err, gitlog.ErrNoDevice):
+		e.missing("keys", "`knoot init`", "this machine has no keys yet")
+		return nil
+	case err != nil:
+		e.missing("set up", "see the sentence", "%v", err)
+		return nil
+	}
+	settings := clone.Settings()
+	e.good("set up", "team %.8s, by %s", settings.Team, plain(settings.Source))
+	e.good("keys", "device %.8s in %s", clone.Device().ID, home.Dir)
+	if name := clone.Member(); name == "" {
+		e.missing("team", "`knoot init` joins it where that is possible; else ask an admin of the team", "this device is no member of the team")
+	} else {
+		e.good("team", "you are %s", name)
+	}
+	if clone.SettingsDiffer() {
+		e.bad("checkout", "nothing to do, unless the change is yours: it counts once it is on the default branch",
+			"%s of this checkout is not that of the default branch, and is ignored", gitlog.SettingsFile)
+	}
+	if len(settings.Unknown) > 0 {
+		e.bad("settings", "remove them from "+gitlog.SettingsFile+", or update knoot", "keys that this version does not know: %s", strings.Join(settings.Unknown, ", "))
+	}
+	changes, err := clone.PinChanges(ctx)
+	if err != nil {
+		e.missing("trust", "see the sentence", "%v", err)
+	}
+	for _, change := range changes {
+		e.missing("trust", "if that is right: `knoot trust`", "%s: sync is off", change)
+	}
+	for _, p := range clone.Problems() {
+		what := fmt.Sprintf("%s: %s", p.Ref, p.What)
+		if p.Seq != 0 {
+			what = fmt.Sprintf("%s, segment %d: %s", p.Ref, p.Seq, p.What)
+		}
+		if strings.Contains(p.Ref, "/team/") {
+			e.missing("roster", "ask whoever runs the remote what happened to it; nothing is synced until then", "%s", what)
+		} else {
+			e.bad("log", "what is whole still counts; `knoot sync` may bring a sound copy", "%s", what)
+		}
+	}
+	return clone
+}
+
+func (e *examination) lookAtHooks(repo *gitlog.Repository, home *gitlog.Home) {
+	var places []string
+	paths := []string{filepath.Join(repo.Root, ".claude", "settings.json"), filepath.Join(repo.Root, ".claude", "settings.local.json")}
+	if mine, err := e.claudeUserSettings(); err == nil {
+		paths = append(paths, mine)
+	}
+	for _, path := range paths {
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(quoteJSON(hook.ClaudeCommand))) {
+			places = append(places, e.short(repo, path))
+		}
+	}
+	if len(places) == 0 {
+		e.missing("hooks", "`knoot init`", "no hooks are installed for Claude Code")
+		return
+	}
+	e.good("hooks", "in %s", strings.Join(places, " and "))
+	history, err := daemon.ReadHistory(home, e.now())
+	last := daemon.HookSeen{}
+	if err == nil {
+		last = history.LastHook[repo.Root]
+	}
+	switch {
+	case err != nil:
+		e.missing("hook ran", "`knoot daemon --stop`; the next hook starts a daemon anew", "%v", err)
+	case last.At.IsZero():
+		e.missing("hook ran", "start Claude Code in "+repo.Root+" and say something to it", "no hook has run here yet")
+	default:
+		e.good("hook ran", "last hook %s (%s)", ago(e.now().Sub(last.At)), last.Agent)
+	}
+}
+
+// lookAtSync tells how the clone stands with its remote, as far as the daemon knows.
+func (e *examination) lookAtSync(ctx context.Context, clone *gitlog.Clone, state *daemon.State) {
+	remote := clone.Remote()
+	if remote == "" {
+		e.good("sync", "no remote: what is remembered stays in this clone")
+		return
+	}
+	var open *daemon.CloneState
+	if state != nil {
+		for i := range state.Clones {
+			if state.Clones[i].Common == clone.Repo.CommonDir {
+				open = &state.Clones[i]
+			}
+		}
+	}
+	with := "with " + remote
+	if address, err := clone.Address(ctx); err == nil {
+		with += " (" + address + ")"
+	}
+	switch {
+	case open == nil && e.locked(ctx, clone) != nil:
+		e.bad("lock", "end that process, or work with its KNOOT_HOME: what is said here cannot be kept meanwhile", "%v", e.locked(ctx, clone))
+	case open == nil:
+		e.good("sync", "%s, once the daemon has this clone open, or by `knoot sync`", with)
+	case open.ReadOnly != "":
+		e.bad("lock", "end that process, or work with its KNOOT_HOME: what is said here cannot be kept meanwhile", "%s", open.ReadOnly)
+	case open.Sync.Problem != "":
+		e.bad("sync", "`knoot sync` tries again and says more", "%s: %s", with, open.Sync.Problem)
+	default:
+		last := "nothing confirmed since the daemon has it open"
+		if at, err := time.Parse(time.RFC3339, open.Sync.Confirmed); err == nil {
+			last = "confirmed " + ago(e.now().Sub(at))
+		}
+		if open.Sync.Waiting {
+			last += ", with more to push"
+		}
+		e.good("sync", "%s, %s", with, last)
+	}
+}
+
+// locked says which other process writes the clone, where no daemon of ours does.
+func (e *examination) locked(ctx context.Context, clone *gitlog.Clone) error {
+	if err := clone.Lock(ctx); errors.Is(err, gitlog.ErrLocked) {
+		return err
+	}
+	return nil
+}
+
+// lookAtDrafts counts the facts of agents that wait for their person.
+func (e *examination) lookAtDrafts(clone *gitlog.Clone, home *gitlog.Home) {
+	drafts, err := daemon.Workplace{Home: home, Clone: clone}.Drafts()
+	switch {
+	case err != nil:
+		e.bad("review", "see the sentence", "%v", err)
+	case len(drafts) > 0:
+		e.good("review", "%s of agents for you to look at: `knoot recall` shows, `knoot confirm NAME` shares, `knoot forget NAME` drops", plural(len(drafts), "fact"))
+	}
+}
+
+// lookAtFailures counts the hooks that failed open in the last day.
+func (e *examination) lookAtFailures(home *gitlog.Home) {
+	failures, err := readFailures(home)
+	if err != nil {
+		e.bad("failures", "see the sentence", "%v", err)
+		return
+	}
+	n := 0
+	var last daemon.Failure
+	for _, f := range failures {
+		if e.now().Sub(f.At) < 24*time.Hour && f.Code != "daemon-started" {
+			n++
+			last = f
+		}
+	}
+	if n > 0 {
+		e.bad("failures", "`knoot stats` counts them by reason", "%s failed open within a day, the last one %s (%s); agents noticed nothing", plural(n, "hook"), ago(e.now().Sub(last.At)), last.Code)
+	}
+}
