@@ -1,0 +1,72 @@
+# make help lists the targets. Both executables are built into ./bin, side by side: knoot becomes knootd for all but hooks.
+
+.DEFAULT_GOAL := help
+
+# Ordered by the time of the commit, so that a newer build takes over from an older daemon.
+RELEASE   := 0.1.0
+COMMITTED := $(shell git log -1 --format=%cd --date=format:%Y%m%d%H%M%S 2>/dev/null)
+COMMIT    := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+VERSION   ?= $(RELEASE)-dev$(if $(COMMITTED),.$(COMMITTED)+$(COMMIT))
+
+GO        ?= go
+PREFIX    ?= $(HOME)/.local
+FUZZTIME  ?= 10m
+BUILD     := -trimpath -ldflags '-X knoot.dev/knoot/daemon/socket.Version=$(VERSION)'
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-8s %s\n", $$1, $$2 }'
+
+.PHONY: build
+build: ## build knoot and knootd into ./bin
+	@mkdir -p bin
+	CGO_ENABLED=0 $(GO) build $(BUILD) -o bin/ ./cmd/knoot ./cmd/knootd
+
+.PHONY: demo
+demo: build ## play two people's agents in a throw-away folder, and check what is shown
+	@bin/knoot demo
+
+.PHONY: check
+check: format vet ## all that CI checks: format, vet, staticcheck, every test with the race detector
+	$(GO) test -race -timeout 15m ./...
+
+.PHONY: format
+format:
+	@unformatted=$$(gofmt -l .); \
+	if [ -n "$$unformatted" ]; then echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+	$(GO) tool staticcheck ./...
+
+.PHONY: test
+test: ## every test, without the race detector
+	$(GO) test ./...
+
+.PHONY: bench
+bench: ## the benchmarks; each says its budget
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
+
+.PHONY: fuzz
+fuzz: ## every fuzz target in turn, FUZZTIME each (10m)
+	@for folder in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+		for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$folder/*_test.go | cut -c6-); do \
+			echo "$$folder $$target"; \
+			$(GO) test $$folder -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
+		done; \
+	done
+
+.PHONY: agents
+agents: ## the tests with the real Claude Code, fetched through npm, run offline against a scripted model
+	integration/agents/fetch.sh
+	$(GO) test -count=1 -v ./integration/agents
+
+.PHONY: install
+install: build ## copy both executables to PREFIX/bin (~/.local/bin)
+	@mkdir -p '$(DESTDIR)$(PREFIX)/bin'
+	install -m 755 bin/knoot bin/knootd '$(DESTDIR)$(PREFIX)/bin'
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin
