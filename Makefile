@@ -44,6 +44,10 @@ vet:
 test: ## every test, without the race detector
 	$(GO) test ./...
 
+.PHONY: rounds
+rounds: ## two admins change the team at the same moment, 50 times
+	KNOOT_ROUNDS=50 $(GO) test ./gitlog -run TestTwoAdminsAtOnce -count=1 -timeout 30m
+
 .PHONY: bench
 bench: ## the benchmarks; each says its budget
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...

@@ -77,6 +77,7 @@ type BriefFact struct {
 	At     time.Time
 	Room   string // the room's id, in hex
 	Pinned bool
+	Former bool   // the author has left the team
 	Area   string // of a fact without paths: its path prefix; "": the whole repository
 
 	Stale bool

@@ -83,7 +83,8 @@ func (v *factView) factOf(item *gitlog.Item) BriefFact {
 		said = item.Origin // whoever confirmed it did not write it
 	}
 	f := BriefFact{ID: item.ID().String(), Name: item.Fact.Name, Text: item.Fact.Text, Cache: item.Kind == gitlog.KindCache,
-		Author: c.MemberName(said.Author), Agent: said.Fact.By != gitlog.ByPerson, At: item.Since.Time(), Room: item.Room.String(), Pinned: item.Fact.Pinned}
+		Author: c.MemberName(said.Author), Agent: said.Fact.By != gitlog.ByPerson, At: item.Since.Time(), Room: item.Room.String(), Pinned: item.Fact.Pinned,
+		Former: c.Former(said.Author)}
 	for _, p := range item.Fact.Paths {
 		if p.Glob {
 			f.Globs = append(f.Globs, p.Path)

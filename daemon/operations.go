@@ -17,6 +17,8 @@ type Workplace struct {
 	Clone  *gitlog.Clone
 	Tree   *gitlog.Tree
 	Config Config
+	// Host says how the host is asked where an operation needs it: Ask and Progress count.
+	Host gitlog.SyncOptions
 }
 
 // Drafted is the answer to an operation whose fact stays on this machine until its person confirms it.
@@ -41,9 +43,9 @@ type MisuseError struct{ Sentence string }
 
 func (e *MisuseError) Error() string { return e.Sentence }
 
-// Perform does an operation that writes: remember, cache, plan, confirm or forget. body is the JSON of gitlog's request
-// of that operation; its author is replaced by author. The answer is *Written, *Forgotten or *Drafted. Errors are a
-// *gitlog.Refusal (nothing was done, and why), a *MisuseError, or what failed.
+// Perform does an operation that writes: remember, cache, plan, confirm, forget or team. body is the JSON of gitlog's request
+// of that operation, or a TeamRequest; its author is replaced by author. The answer is *Written, *Forgotten, *Drafted or
+// *TeamAnswer. Errors are a *gitlog.Refusal (nothing was done, and why), a *MisuseError, or what failed.
 func Perform(ctx context.Context, w Workplace, op string, body json.RawMessage, author gitlog.Author) (any, error) {
 	switch op {
 	case "remember", "cache":
@@ -90,6 +92,12 @@ func Perform(ctx context.Context, w Workplace, op string, body json.RawMessage, 
 			return nil, err
 		}
 		return &Forgotten{IDs: ids}, nil
+	case "team":
+		var r TeamRequest
+		if err := readBody(op, body, &r); err != nil {
+			return nil, err
+		}
+		return changeTeam(ctx, w.Clone, r, w.Host)
 	}
 	return nil, &MisuseError{Sentence: fmt.Sprintf("there is no operation %q", op)}
 }
@@ -197,7 +205,7 @@ func (d *daemon) operate(ctx context.Context, req *socket.Request) *socket.Respo
 
 func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error) {
 	switch req.Op {
-	case "remember", "cache", "plan", "confirm", "forget", "sync":
+	case "remember", "cache", "plan", "confirm", "forget", "sync", "team":
 	default:
 		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}
 	}

@@ -47,11 +47,15 @@ func TestOperationsAnswerWithSentences(t *testing.T) {
 		req  socket.Request
 		code string
 	}{
-		"no body":       {socket.Request{Op: "remember", Dir: r.root}, codeMisuse},
-		"a wrong body":  {socket.Request{Op: "forget", Dir: r.root, Body: json.RawMessage(`[]`)}, codeMisuse},
-		"no directory":  {socket.Request{Op: "remember", Dir: r.root + "/none", Body: json.RawMessage(`{}`)}, codeFailed},
-		"no repository": {socket.Request{Op: "remember", Dir: m.vars["HOME"], Body: json.RawMessage(`{}`)}, codeFailed},
-		"no operation":  {socket.Request{Op: "claim", Dir: r.root}, codeMisuse},
+		"no body":        {socket.Request{Op: "remember", Dir: r.root}, codeMisuse},
+		"a wrong body":   {socket.Request{Op: "forget", Dir: r.root, Body: json.RawMessage(`[]`)}, codeMisuse},
+		"no directory":   {socket.Request{Op: "remember", Dir: r.root + "/none", Body: json.RawMessage(`{}`)}, codeFailed},
+		"no repository":  {socket.Request{Op: "remember", Dir: m.vars["HOME"], Body: json.RawMessage(`{}`)}, codeFailed},
+		"no change":      {socket.Request{Op: "team", Dir: r.root, Body: json.RawMessage(`{"do":"dance"}`)}, codeMisuse},
+		"no such device": {socket.Request{Op: "team", Dir: r.root, Body: json.RawMessage(`{"do":"remove_device","device":"abc"}`)}, codeMisuse},
+		"nobody":         {socket.Request{Op: "team", Dir: r.root, Body: json.RawMessage(`{"do":"remove_member","address":"x@y"}`)}, codeFailed},
+		"no head":        {socket.Request{Op: "team", Dir: r.root, Body: json.RawMessage(`{"do":"trust","head":"12"}`)}, codeMisuse},
+		"no operation":   {socket.Request{Op: "claim", Dir: r.root}, codeMisuse},
 	} {
 		resp, err := m.ask(&each.req)
 		if err != nil || resp.Code != each.code || resp.Error == "" || strings.Contains(resp.Error, "\n") {

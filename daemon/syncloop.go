@@ -189,6 +189,16 @@ func (s *syncLoop) sync(ctx context.Context, how gitlog.SyncOptions) (*gitlog.Sy
 		}
 		return report, err
 	}
+	if how.Fetch {
+		// Whoever has an invitation's key and a clone could read the rooms: one that ended unused is closed by an admin's daemon.
+		oc.d.guard("invitations", func() {
+			if cancelled, err := oc.clone.CancelExpired(ctx); err != nil {
+				oc.d.log.Warn("cannot take back invitations that ended", "repository", oc.common, "error", err)
+			} else if cancelled > 0 {
+				oc.d.log.Info("took back invitations that ended", "repository", oc.common, "number", cancelled)
+			}
+		})
+	}
 	oc.refreshIfMoved()
 	oc.warm()
 	return report, nil

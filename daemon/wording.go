@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"knoot.dev/knoot/gitlog"
@@ -44,6 +45,14 @@ func authorWords(name string, agent bool) string {
 	return name + "'s agent"
 }
 
+// formerWords follows the name of somebody who has left the team.
+func formerWords(former bool) string {
+	if former {
+		return " (former member)"
+	}
+	return ""
+}
+
 // factPlace says what a fact is about: the path that brought it up, or its area.
 func factPlace(f *BriefFact, path string) string {
 	n := len(f.Paths) + len(f.Globs)
@@ -78,7 +87,7 @@ const (
 // factLines are the lines of a fact: one, and one more for each thing that speaks against it.
 func factLines(f *BriefFact, path string, news factNews, now time.Time) string {
 	var b strings.Builder
-	name, who := quoteName(f.Name, maxNameBytes), authorWords(f.Author, f.Agent)+", "+ago(now, f.At)
+	name, who := quoteName(f.Name, maxNameBytes), authorWords(f.Author, f.Agent)+formerWords(f.Former)+", "+ago(now, f.At)
 	fmt.Fprintf(&b, "- %s: ", factPlace(f, path))
 	switch news {
 	case doubtedFact:
@@ -126,14 +135,19 @@ const (
 	amountPattern = `, \d{1,9} of \d{1,9} lines?`
 )
 
+// Made when first needed: every command links them, and few tell a fact.
 var (
-	changedReason = regexp.MustCompile(`^(.+?) changed ` + whatPattern + `((?: (?:` + agePattern + `))(?:` + commitPattern +
+	changedReason = reason(`^(.+?) changed ` + whatPattern + `((?: (?:` + agePattern + `))(?:` + commitPattern +
 		`)?(?:, and it changed here since, not committed)?(?:` + amountPattern + `)?)$`)
-	hereReason  = regexp.MustCompile(`^` + whatPattern + `( changed here, not committed(?:` + amountPattern + `)?)$`)
-	goneReason  = regexp.MustCompile(`^(.+) is gone(?:: (.+) removed it ((?:` + agePattern + `)(?:` + commitPattern + `)?))?$`)
-	newerReason = regexp.MustCompile(`^(written against a newer version than yours \((?:not committed then; )?)(.+?)((?:, commit [0-9a-f]{4,64})?\))$`)
-	otherReason = regexp.MustCompile(`^\d{1,9} more$`)
+	hereReason  = reason(`^` + whatPattern + `( changed here, not committed(?:` + amountPattern + `)?)$`)
+	goneReason  = reason(`^(.+) is gone(?:: (.+) removed it ((?:` + agePattern + `)(?:` + commitPattern + `)?))?$`)
+	newerReason = reason(`^(written against a newer version than yours \((?:not committed then; )?)(.+?)((?:, commit [0-9a-f]{4,64})?\))$`)
+	otherReason = reason(`^\d{1,9} more$`)
 )
+
+func reason(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
 
 const (
 	goneHere  = " is gone: removed here, not committed"
@@ -168,26 +182,26 @@ func reasonWords(reason string) string {
 
 // reasonSentence shows a sentence of a reason. One that is not among the known is quoted whole.
 func reasonSentence(s string) string {
-	if m := changedReason.FindStringSubmatch(s); m != nil {
+	if m := changedReason().FindStringSubmatch(s); m != nil {
 		return actor(m[1]) + " changed " + whatWords(m[2:5]) + m[5]
 	}
-	if m := hereReason.FindStringSubmatch(s); m != nil {
+	if m := hereReason().FindStringSubmatch(s); m != nil {
 		return whatWords(m[1:4]) + m[4]
 	}
 	if gone, found := strings.CutSuffix(s, goneHere); found {
 		return quotePath(gone) + goneHere
 	}
-	if m := goneReason.FindStringSubmatch(s); m != nil {
+	if m := goneReason().FindStringSubmatch(s); m != nil {
 		words := quotePath(m[1]) + " is gone"
 		if m[2] != "" {
 			words += ": " + actor(m[2]) + " removed it " + m[3]
 		}
 		return words
 	}
-	if m := newerReason.FindStringSubmatch(s); m != nil {
+	if m := newerReason().FindStringSubmatch(s); m != nil {
 		return m[1] + quoteName(m[2], maxBranchBytes) + m[3]
 	}
-	if otherReason.MatchString(s) {
+	if otherReason().MatchString(s) {
 		return s
 	}
 	return quoteText(s, maxReasonBytes)

@@ -9,18 +9,32 @@ import (
 	"time"
 )
 
-// Append publishes facts, cached answers, plans and what ends them: a segment of its own at once, durable on return.
+// Append publishes facts, cached answers, plans and what ends them: a segment of its own at once, durable on return. Each is
+// sealed to the room of its paths, or of what it confirms or ends; *Refusal where that is none of this device's, or not one.
 func (c *Clone) Append(ctx context.Context, entries ...*Entry) error {
+	rooms := map[RoomID][]*Entry{}
+	for _, e := range entries {
+		room, err := c.roomOfEntry(e)
+		if err != nil {
+			return err
+		}
+		rooms[room] = append(rooms[room], e)
+	}
+	return c.appendTo(ctx, rooms)
+}
+
+// appendTo publishes entries, by the room that may read them.
+func (c *Clone) appendTo(ctx context.Context, rooms map[RoomID][]*Entry) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if err := c.mayWrite(); err != nil {
 		return err
 	}
-	return c.appendSegment(ctx, MemoryLog, map[RoomID][]*Entry{c.roster.General: entries})
+	return c.appendSegment(ctx, MemoryLog, rooms)
 }
 
-// Record puts events into the journal. On return a killed process loses none of them; SyncJournal makes them outlast the
-// machine, and Flush makes them a segment.
+// Record puts events into the journal, each room's paths apart. On return a killed process loses none of them; SyncJournal makes
+// them outlast the machine, and Flush makes them a segment. Of paths in rooms that this device is not in nothing is recorded.
 func (c *Clone) Record(events ...*Entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -28,13 +42,17 @@ func (c *Clone) Record(events ...*Entry) error {
 		return err
 	}
 	for _, e := range events {
-		if err := e.encode(c.roster.Team, c.settings.Repository); err != nil {
-			return err
+		parts := c.splitEvent(e)
+		for _, room := range slices.SortedFunc(maps.Keys(parts), compareRooms) {
+			part := parts[room]
+			if err := part.encode(c.roster.Team, c.settings.Repository); err != nil {
+				return err
+			}
+			if err := c.journal.append(room, part.raw); err != nil {
+				return err
+			}
+			c.add(&Stored{Entry: part, Room: room, Writer: c.writer, Log: AuditLog, FirstSeen: part.Time})
 		}
-		if err := c.journal.append(c.roster.General, e.raw); err != nil {
-			return err
-		}
-		c.add(&Stored{Entry: e, Room: c.roster.General, Writer: c.writer, Log: AuditLog, FirstSeen: e.Time})
 	}
 	return nil
 }
@@ -90,7 +108,7 @@ func (c *Clone) Flush(ctx context.Context) error {
 }
 
 // nextFlush picks the oldest records of the journal. What is in a segment already (the process was killed between the ref
-// and the journal) only leaves the journal.
+// and the journal) only leaves the journal, and so does what belongs to a room that this device has lost since.
 func (c *Clone) nextFlush() (n int, rooms map[RoomID][]*Entry, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,7 +126,7 @@ func (c *Clone) nextFlush() (n int, rooms map[RoomID][]*Entry, err error) {
 		if s == nil {
 			return 0, nil, fmt.Errorf("the journal %s holds an entry that was not read from it", c.journal.path)
 		}
-		if s.Seq == 0 {
+		if s.Seq == 0 && c.inRoom(r.room) {
 			rooms[r.room] = append(rooms[r.room], s.Entry)
 			count++
 		}
@@ -136,11 +154,10 @@ func (c *Clone) appendSegment(ctx context.Context, kind LogKind, rooms map[RoomI
 func (c *Clone) tryAppend(ctx context.Context, kind LogKind, rooms map[RoomID][]*Entry) error {
 	parts := make(map[RoomID]Part, len(rooms))
 	for id, entries := range rooms {
-		room := c.roster.Rooms[id]
-		if room == nil {
-			return fmt.Errorf("the room %s is gone", id)
+		if err := c.mayWriteTo(id); err != nil {
+			return err
 		}
-		parts[id] = Part{Epoch: room.Current(), Entries: entries}
+		parts[id] = Part{Epoch: c.roster.Rooms[id].Current(), Entries: entries}
 	}
 	tip := c.logs[logKey{ownRefs, c.writer, kind}]
 	place := refPlace{Log: kind, Writer: c.writer, Generation: max(tip.generation, 1)}

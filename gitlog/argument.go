@@ -89,10 +89,13 @@ func (t *Tree) paths(ctx context.Context, typed []string) ([]FactPath, error) {
 			files = append(files, a.path)
 		}
 	}
-	if err := t.refuseIgnored(ctx, places); err != nil {
+	// Two questions to git that do not depend on each other: somebody waits for both.
+	ignored := make(chan error, 1)
+	go func() { ignored <- t.refuseIgnored(ctx, places) }()
+	found, err := t.lookAll(ctx, files)
+	if err := <-ignored; err != nil {
 		return nil, err
 	}
-	found, err := t.lookAll(ctx, files)
 	if err != nil {
 		return nil, err
 	}

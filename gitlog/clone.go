@@ -36,6 +36,7 @@ type Clone struct {
 	lock     *cloneLock // nil: a reader
 	roster   *Roster
 	keys     Keyring
+	behind   bool // another clone of this home has seen more of the roster
 	writer   WriterID
 	moved    bool                // the writer file came with a copy of another clone: draw another before writing
 	refs     map[string]indexTip // how far each ref was read
@@ -288,28 +289,43 @@ func (c *Clone) General() RoomID {
 	return c.roster.General
 }
 
-// MemberName returns the name of the member whose device it is, "" when it is not known.
+// MemberName returns the name of the member whose device it is or was, "" when it is not known.
 func (c *Clone) MemberName(device DeviceID) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.roster == nil {
 		return ""
 	}
-	d := c.roster.Devices[device]
-	if d == nil {
-		return ""
-	}
-	if m := c.roster.Members[d.Member]; m != nil {
+	if m := c.roster.MemberOf(device); m != nil {
 		return m.Name
 	}
 	return ""
+}
+
+// Former says that the device's member has left the team: what they wrote before stays valid, and anybody in the room may
+// confirm, supersede or forget it.
+func (c *Clone) Former(device DeviceID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roster != nil && c.roster.Former(device)
+}
+
+// Roster returns the accepted state of the team, nil while it is not here. It must not be changed.
+func (c *Clone) Roster() *Roster {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roster
 }
 
 // Member returns the name of this device's member, "" when it is not known.
 func (c *Clone) Member() string { return c.MemberName(c.device.ID) }
 
 // Memory returns the live view of facts, cached answers and plans; it has a lock of its own.
-func (c *Clone) Memory() *Memory { return c.memory }
+func (c *Clone) Memory() *Memory {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.memory
+}
 
 // Events returns all events held, oldest first.
 func (c *Clone) Events() []*Stored {
@@ -350,8 +366,14 @@ func (c *Clone) mayWrite() error {
 	if err := c.roster.Sealable(); err != nil {
 		return fmt.Errorf("nothing is written: the team's %w", err)
 	}
+	if d := c.roster.former[c.device.ID]; d != nil {
+		return fmt.Errorf("this device was removed from the team by entry %d of its roster: nothing is written", d.until)
+	}
 	if c.roster.Devices[c.device.ID] == nil {
-		return fmt.Errorf("this device is not in the team %s: nothing is written", c.roster.Team)
+		return fmt.Errorf("this device is not in the team %s yet: nothing is written (`knoot join` asks to be let in, and `knoot status` shows what is waited for)", c.roster.Team)
+	}
+	if c.behind {
+		return errors.New(c.problems[rosterRef].What)
 	}
 	for ref := range c.withheld {
 		return fmt.Errorf("%s names a state of the team that the host does not show: nothing is written until it does (run `knoot sync`)", ref)

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -20,25 +21,43 @@ type stage struct {
 
 func newStage(t testing.TB) *stage {
 	t.Helper()
+	if test, ok := t.(*testing.T); ok {
+		if _, twice := parallel.LoadOrStore(test, true); !twice {
+			test.Parallel() // most of their time goes to git, in processes of its own
+		}
+	}
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{
-		"HOME": filepath.Join(dir, "home"), "KNOOT_HOME": "", "XDG_CONFIG_HOME": filepath.Join(dir, "home"), "CI": "",
-		"GIT_CONFIG_GLOBAL": filepath.Join(dir, "gitconfig"), "GIT_CONFIG_NOSYSTEM": "1",
-	} {
-		t.Setenv(name, value)
-	}
-	write(t, filepath.Join(dir, "gitconfig"), "[user]\nname = Priya\nemail = priya@example.com\n[init]\ndefaultBranch = main\n")
-	if err := os.MkdirAll(filepath.Join(dir, "home"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	home, err := OpenHome(os.Getenv)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &stage{t: t, dir: dir, home: home}
+	return &stage{t: t, dir: dir, home: &Home{Dir: filepath.Join(dir, "home", ".knoot")}}
+}
+
+// parallel holds the tests that have a stage already.
+var parallel sync.Map
+
+// TestMain keeps what the machine has configured away from all tests.
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "knoot-gitlog")
+		if err == nil {
+			defer os.RemoveAll(dir)
+			err = os.WriteFile(filepath.Join(dir, "gitconfig"), []byte("[user]\nname = Priya\nemail = priya@example.com\n[init]\ndefaultBranch = main\n"), 0o644)
+		}
+		for name, value := range map[string]string{
+			"HOME": dir, "KNOOT_HOME": "", "XDG_CONFIG_HOME": dir, "CI": "",
+			"GIT_CONFIG_GLOBAL": filepath.Join(dir, "gitconfig"), "GIT_CONFIG_NOSYSTEM": "1",
+		} {
+			if err == nil {
+				err = os.Setenv(name, value)
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
 }
 
 func write(t testing.TB, path, content string) {

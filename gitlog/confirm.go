@@ -52,10 +52,29 @@ func (c *Clone) confirm(ctx context.Context, t *Tree, fact *Stored, by Author) (
 	if err := f.place(ctx, t); err != nil {
 		return nil, err
 	}
+	if err := c.refuseMoved(fact, f.Paths); err != nil {
+		return nil, err
+	}
 	if err := c.encode(e); err != nil {
 		return nil, err
 	}
-	return c.publish(ctx, e)
+	return c.publish(ctx, fact.Room, e)
+}
+
+// refuseMoved refuses to name in a fact's room a path of another room, into which a file was renamed.
+func (c *Clone) refuseMoved(fact *Stored, now []FactPath) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.mayWrite(); err != nil {
+		return err
+	}
+	for _, p := range now {
+		had := slices.ContainsFunc(fact.Fact.Paths, func(old FactPath) bool { return old.Path == p.Path })
+		if room := c.roster.RoomOf(p.Path); !had && room != fact.Room && room != c.roster.General {
+			return refuse("a file that %q is about is in the room %s now, and the fact is not: forget it, and remember it again with the new path", fact.Fact.Name, c.roster.roomName(room))
+		}
+	}
+	return nil
 }
 
 // pathsNow records a fact's paths as they are now, renames followed. What is gone is left out, unless nothing else is left:

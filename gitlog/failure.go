@@ -104,6 +104,7 @@ var signs = []struct {
 	{SyncBehind, "stale info"},
 	{SyncBehind, "reference already exists"},
 	{SyncBehind, "cannot lock ref"},
+	{SyncBehind, "failed to update ref"},
 	{SyncBehind, "incorrect old value provided"},
 }
 

@@ -40,15 +40,42 @@ var fetchOptions = []string{"fetch", "--no-tags", "--no-write-fetch-head", "--no
 // fetched only if asked for. What a shallow fetch of the
 // person's cut off, or a partial one left out, is made whole again. Errors: *SyncFailure.
 func (h host) fetch(ctx context.Context, objects *objectStore, audit bool) error {
-	ctx, cancel := h.bounded(ctx)
-	defer cancel()
 	folders := []string{"team", "memory"}
 	if audit {
 		folders = append(folders, "audit")
 	}
+	return h.fetchFolders(ctx, objects, folders...)
+}
+
+// fetchLogsOf is fetch of the logs of these devices alone, and of the team: whatever else somebody pushed below refs/knoot then
+// costs this clone nothing.
+func (h host) fetchLogsOf(ctx context.Context, objects *objectStore, devices []DeviceID, audit bool) error {
+	folders := []string{"team/"}
+	for _, device := range devices {
+		folders = append(folders, "memory/"+device.String())
+		if audit {
+			folders = append(folders, "audit/"+device.String())
+		}
+	}
+	return h.fetchPrefixes(ctx, objects, folders)
+}
+
+// fetchFolders is fetch of some of the folders below refs/knoot alone.
+func (h host) fetchFolders(ctx context.Context, objects *objectStore, folders ...string) error {
+	prefixes := make([]string, len(folders))
+	for i, folder := range folders {
+		prefixes[i] = folder + "/"
+	}
+	return h.fetchPrefixes(ctx, objects, prefixes)
+}
+
+// fetchPrefixes fetches what begins so below refs/knoot.
+func (h host) fetchPrefixes(ctx context.Context, objects *objectStore, prefixes []string) error {
+	ctx, cancel := h.bounded(ctx)
+	defer cancel()
 	var refspecs []string
-	for _, folder := range folders {
-		refspecs = append(refspecs, "+"+ownRefs+folder+"/*:"+h.remote.inbox+folder+"/*")
+	for _, prefix := range prefixes {
+		refspecs = append(refspecs, "+"+ownRefs+prefix+"*:"+h.remote.inbox+prefix+"*")
 	}
 	refs := openRefs(h.repo)
 	// Junk first: a name in the place of a folder keeps all right names below it out.
@@ -63,7 +90,7 @@ func (h host) fetch(ctx context.Context, objects *objectStore, audit bool) error
 	err := h.fetchRefs(ctx, refspecs, nil, "--prune")
 	if isRefConflict(err) {
 		// The host itself holds names that exclude each other.
-		err = h.fetchRightNames(ctx, folders)
+		err = h.fetchRightNames(ctx, prefixes)
 	}
 	if err != nil {
 		return err
@@ -114,7 +141,7 @@ func isRefConflict(err error) bool {
 }
 
 // fetchRightNames asks the host for its refs one by one, leaving out every name that is not ours in shape.
-func (h host) fetchRightNames(ctx context.Context, folders []string) error {
+func (h host) fetchRightNames(ctx context.Context, prefixes []string) error {
 	theirs, err := h.list(ctx)
 	if err != nil {
 		return err
@@ -130,8 +157,7 @@ func (h host) fetchRightNames(ctx context.Context, folders []string) error {
 	}
 	var wanted bytes.Buffer
 	for tail, tip := range theirs {
-		folder, _, _ := strings.Cut(tail, "/")
-		if slices.Contains(folders, folder) && at[tail] != tip {
+		if hasPrefixOf(tail, prefixes) && at[tail] != tip {
 			fmt.Fprintf(&wanted, "+%s%s:%s%s\n", ownRefs, tail, h.remote.inbox, tail)
 		}
 	}

@@ -35,6 +35,9 @@ func (c *Clone) Forget(ctx context.Context, t *Tree, r ForgetRequest) ([]EntryID
 		}
 		name = last.Fact.Name
 		kinds = []EntryKind{scopeOf(last).kind}
+		if r.Room == "" {
+			r.Room = last.Room.String()
+		}
 	}
 	name, err := checkedName(name)
 	if err != nil {
@@ -56,7 +59,7 @@ func (c *Clone) Forget(ctx context.Context, t *Tree, r ForgetRequest) ([]EntryID
 	if err := c.encode(e); err != nil {
 		return nil, err
 	}
-	if _, err := c.publish(ctx, e); err != nil {
+	if _, err := c.publish(ctx, rooms[0], e); err != nil {
 		return nil, err
 	}
 	return e.Tombstone.Targets, nil
@@ -94,7 +97,13 @@ func (c *Clone) rooms(room, name string, kinds ...EntryKind) ([]RoomID, error) {
 		return []RoomID{id}, nil
 	}
 	if len(found) > 1 {
-		return nil, refuse("%q is in %d rooms: say which with --room", name, len(found))
+		return nil, refuse("%q is in several rooms (%s): say which with --room", name, c.namesOf(found))
 	}
 	return found, nil
+}
+
+func (c *Clone) namesOf(rooms []RoomID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.roster.roomNames(rooms)
 }

@@ -20,6 +20,8 @@ type InitOptions struct {
 	Name     string            // the person's name and address, for a new team
 	Address  string            //
 	Label    string            // the device's, such as its host's name
+	Recovery bool              // of a new team: make a recovery key
+	Roster   string            // address of the repository with the roster of a team that this repository enters; "" for none
 	Progress func(line string) // what is about to happen, for a person; may be nil
 }
 
@@ -32,6 +34,7 @@ type InitReport struct {
 	Address    string   // the remote's
 	OnHost     bool     // the host has the team
 	Member     string   // name of the member whose device this is
+	Recovery   string   // the recovery key of a new team, a secret to be shown once; "" without
 	Wrote      []string // a line for each file, ref and setting
 	Warnings   []string // what did not work, each with what to do
 }
@@ -51,7 +54,11 @@ type setup struct {
 	home    *Home
 	device  *Device
 	objects *objectStore
-	remote  *remote // nil with Local, and where there is none
+	remote  *remote       // nil with Local, and where there is none
+	roster  *remote       // where the roster is: remote, or another repository
+	key     *Invitation   // of whoever joins with one
+	joining bool          // the device may be one that the team does not know yet
+	enters  *RepositoryID // this repository, if it is to enter a team that is elsewhere
 	report  *InitReport
 }
 
@@ -65,57 +72,91 @@ func Init(ctx context.Context, repo *Repository, home *Home, o InitOptions) (*In
 		o.Progress = func(string) {}
 	}
 	s := &setup{InitOptions: o, repo: repo, home: home, report: &InitReport{}}
-	var err error
-	if s.device, err = home.MakeDevice(); err != nil {
+	if err := s.run(ctx); err != nil {
 		return nil, err
 	}
-	if s.objects, err = openObjects(ctx, repo, false); err != nil {
-		return nil, err
+	if s.enters != nil {
+		if err := s.enterTeam(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.report, nil
+}
+
+// run makes the clone one of the team's.
+func (s *setup) run(ctx context.Context) error {
+	var err error
+	if s.device, err = s.home.MakeDevice(); err != nil {
+		return err
+	}
+	if s.objects, err = openObjects(ctx, s.repo, false); err != nil {
+		return err
 	}
 	defer s.objects.close()
 	settings, err := s.chooseRemote(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	reached := s.lookAtRemote(ctx)
 	roster, err := s.findTeam(ctx, settings, reached)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if settings == nil {
-		settings = &Settings{Team: roster.Team, Repository: s.report.Repository}
+		settings = &Settings{Team: roster.Team, Repository: s.report.Repository, Roster: s.Roster}
 		if err := s.writeSettings(settings); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	s.report.Team, s.report.Repository = settings.Team, settings.Repository
-	known, err := home.Known()
+	known, err := s.home.Known()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Only a person may let a commit lead elsewhere: Init does not adopt what was changed.
-	changes := slices.DeleteFunc(pinsOf(known, repo.CommonDir, settings, s.report.Address), func(p PinChange) bool {
-		return p.Setting == "remote" && o.Local
+	changes := slices.DeleteFunc(pinsOf(known, s.repo.CommonDir, settings, s.report.Address), func(p PinChange) bool {
+		return p.Setting == "remote" && s.Local
 	})
 	if len(changes) > 0 {
-		return nil, &ErrPinned{changes}
+		return &ErrPinned{changes}
 	}
-	if err := home.pin(repo.CommonDir, settings, s.report.Address); err != nil {
-		return nil, err
+	if err := s.home.pin(s.repo.CommonDir, settings, s.report.Address); err != nil {
+		return err
 	}
-	if err := home.rememberHead(settings.Team, roster); err != nil {
-		return nil, err
+	if err := s.home.rememberHead(settings.Team, roster); err != nil {
+		return err
 	}
 	if err := s.writer(); err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.exclude(); err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.configure(ctx); err != nil {
-		return nil, err
+	return s.configure(ctx)
+}
+
+// enterTeam makes the repository one of a team that is elsewhere, which an admin does.
+func (s *setup) enterTeam(ctx context.Context) error {
+	c, err := OpenClone(ctx, s.repo, s.home)
+	if err != nil {
+		return err
 	}
-	return s.report, nil
+	defer c.Close()
+	if err := c.Lock(ctx); err != nil {
+		return err
+	}
+	id := *s.enters
+	_, err = c.ChangeRoster(ctx, SyncOptions{Ask: true}, func(change *RosterChange) error {
+		if change.Before().Repositories[id] {
+			return nil
+		}
+		return change.AddRepository(id)
+	})
+	if err != nil {
+		return fmt.Errorf("%s is written, and this repository is not in the team yet, so nothing is shared: %w", SettingsFile, err)
+	}
+	s.report.wrote("the roster at %s: this repository", redact(s.Roster))
+	return nil
 }
 
 // chooseRemote returns the settings that count, nil where there are none yet.
@@ -145,6 +186,14 @@ func (s *setup) chooseRemote(ctx context.Context) (*Settings, error) {
 		s.report.Remote = s.remote.String()
 		s.report.Address, err = s.remote.address(ctx, s.repo)
 	}
+	if err != nil {
+		return nil, err
+	}
+	named := &Settings{Roster: s.Roster}
+	if settings != nil {
+		named = settings
+	}
+	s.roster, err = rosterRemoteOf(s.remote, named)
 	return settings, err
 }
 
@@ -158,6 +207,13 @@ func (s *setup) lookAtRemote(ctx context.Context) bool {
 		s.report.warn("What is written stays here for now: %v", err)
 		return false
 	}
+	if s.roster.inbox != s.remote.inbox {
+		s.Progress(fmt.Sprintf("Looking for the team's roster at %s.", s.roster))
+		if err := openHost(s.repo, s.roster, gitForeground).fetchFolders(ctx, s.objects, "team"); err != nil {
+			s.report.warn("What is written stays here for now: %v", err)
+			return false
+		}
+	}
 	return true
 }
 
@@ -170,25 +226,36 @@ func (s *setup) findTeam(ctx context.Context, settings *Settings, reached bool) 
 	}
 	hosted := Hash("")
 	if reached {
-		if hosted, err = refs.read(ctx, s.remote.inbox+"team/roster"); err != nil {
+		if hosted, err = refs.read(ctx, s.roster.inbox+"team/roster"); err != nil {
 			return nil, err
 		}
 		s.report.OnHost = hosted != ""
+	}
+	if s.key != nil && hosted != "" { // before anything that this host shows is taken over
+		roster, err := s.readTeam(ctx, hosted, settings)
+		if err != nil {
+			return nil, fmt.Errorf("the team at %s cannot be joined: %w", s.roster, err)
+		}
+		if err := s.key.usable(roster, Now()); err != nil && roster.Devices[s.device.ID] == nil {
+			return nil, err
+		}
 	}
 	switch {
 	case tip == "" && hosted != "":
 		roster, err := s.readTeam(ctx, hosted, settings)
 		if err != nil {
-			return nil, fmt.Errorf("the team at %s cannot be joined: %w", s.remote, err)
+			return nil, fmt.Errorf("the team at %s cannot be joined: %w", s.roster, err)
 		}
-		if roster.Devices[s.device.ID] == nil {
-			return nil, fmt.Errorf("%s has the team %s, and this device is not in it: use the KNOOT_HOME of the person who started it; this version of knoot adds no further devices", s.remote, roster.Team)
+		if roster.Devices[s.device.ID] == nil && !s.joining {
+			return nil, fmt.Errorf("%s has the team %s, and this device is not in it: run `knoot join`, or `knoot join KEY` with a key that an admin made for you", s.roster, roster.Team)
 		}
 		if err := refs.create(ctx, rosterRef, hosted); err != nil {
 			return nil, err
 		}
-		s.report.wrote("%s: the team, as %s has it", rosterRef, s.remote)
-		s.probe(ctx)
+		s.report.wrote("%s: the team, as %s has it", rosterRef, s.roster)
+		if !s.joining { // then asking the team tells
+			s.probe(ctx)
+		}
 		return s.joined(roster, settings)
 	case tip != "":
 		roster, err := s.readTeam(ctx, tip, settings)
@@ -208,6 +275,13 @@ func (s *setup) findTeam(ctx context.Context, settings *Settings, reached bool) 
 	case settings != nil:
 		return nil, fmt.Errorf("%s names the team %s, which the remote %s (%s) does not have: it is where that team was started, so ask whoever added the file to run `knoot sync` there, or name the right remote with `git config knoot.remote NAME`", SettingsFile, settings.Team, s.remote, s.report.Address)
 	}
+	if s.joining || s.Roster != "" {
+		where := "there is no remote to ask"
+		if s.remote != nil {
+			where = fmt.Sprintf("%s has none", s.roster)
+		}
+		return nil, fmt.Errorf("there is no team here to join: %s names none, and %s", SettingsFile, where)
+	}
 	return s.start(ctx, reached)
 }
 
@@ -220,10 +294,24 @@ func (s *setup) readTeam(ctx context.Context, tip Hash, settings *Settings) (*Ro
 		return nil, errChain
 	}
 	team := teamOf(chain[0])
+	if s.key != nil && s.key.Team != team {
+		return nil, s.key.otherTeam(team)
+	}
 	if settings != nil && settings.Team != team {
 		return nil, fmt.Errorf("%s names the team %s, and the roster is that of %s", SettingsFile, settings.Team, team)
 	}
-	return VerifyRoster(team, chain)
+	roster, err := VerifyRoster(team, chain)
+	if err != nil {
+		return nil, err
+	}
+	known, err := s.home.Known()
+	if err != nil {
+		return nil, err
+	}
+	if pin := known.Teams[team.String()]; pin.Head != "" && !roster.Has(pin.HeadSeq, pin.Head) {
+		return nil, errors.New(notForward(s.roster, roster, pin))
+	}
+	return roster, nil
 }
 
 // probe tells a person early that this host, or their right to write to it, keeps their entries here. Starting a team needs
@@ -240,13 +328,22 @@ func (s *setup) probe(ctx context.Context) {
 
 // joined fills in what the roster says of the repository and of this device's member.
 func (s *setup) joined(roster *Roster, settings *Settings) (*Roster, error) {
-	if settings == nil {
+	switch {
+	case settings == nil && s.Roster != "":
+		s.enters = &RepositoryID{}
+		drawRandom(s.enters[:])
+		s.report.Repository = *s.enters
+	case settings == nil:
 		if len(roster.Repositories) != 1 {
 			return nil, fmt.Errorf("the team %s has %d repositories, and %s does not say which this is: get that file from a colleague", roster.Team, len(roster.Repositories), SettingsFile)
 		}
 		for id := range roster.Repositories {
 			s.report.Repository = id
 		}
+	}
+	device := roster.Devices[s.device.ID]
+	if device == nil {
+		return roster, nil // it opens nothing yet
 	}
 	keys, err := roster.OpenEpochs(s.device)
 	if err == nil {
@@ -255,9 +352,7 @@ func (s *setup) joined(roster *Roster, settings *Settings) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
-	if device := roster.Devices[s.device.ID]; device != nil {
-		s.report.Member = roster.Members[device.Member].Name
-	}
+	s.report.Member = roster.Members[device.Member].Name
 	return roster, nil
 }
 
@@ -270,9 +365,19 @@ func (s *setup) start(ctx context.Context, reached bool) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
+	roster, err := VerifyRoster(team, []RosterCommit{commit})
+	if err != nil {
+		return nil, err
+	}
 	tip, err := writeRosterCommit(ctx, s.objects, "", commit, founding.Now)
 	if err != nil {
 		return nil, err
+	}
+	var recovery *Invitation
+	if s.InitOptions.Recovery {
+		if recovery, roster, tip, err = s.addRecovery(ctx, roster, tip); err != nil {
+			return nil, err
+		}
 	}
 	refs := openRefs(s.repo)
 	if reached {
@@ -296,11 +401,29 @@ func (s *setup) start(ctx context.Context, reached bool) (*Roster, error) {
 	s.report.Started = true
 	s.report.Repository = founding.Repository
 	s.report.wrote("%s: the team %s, with you and this device in it", rosterRef, team)
-	roster, err := VerifyRoster(team, []RosterCommit{commit})
-	if err != nil {
-		return nil, err
+	if recovery != nil {
+		s.report.Recovery = recovery.Key()
 	}
 	return s.joined(roster, &Settings{})
+}
+
+// addRecovery puts the roster's second entry on genesis: a second device of the founder's, whose keys are kept on paper, since the
+// founder's lost laptop would else be the end of the team.
+func (s *setup) addRecovery(ctx context.Context, genesis *Roster, tip Hash) (*Invitation, *Roster, Hash, error) {
+	change, err := newRosterChange(genesis, s.device, genesis.Time, nil)
+	if err != nil {
+		return nil, nil, "", err
+	}
+	recovery, err := change.AddRecovery()
+	if err != nil {
+		return nil, nil, "", err
+	}
+	commit, after, err := change.build()
+	if err != nil {
+		return nil, nil, "", err
+	}
+	tip, err = writeRosterCommit(ctx, s.objects, tip, *commit, after.Time)
+	return recovery, after, tip, err
 }
 
 // writeSettings writes .knoot.toml, or its private form.
@@ -404,14 +527,14 @@ func (s *setup) configure(ctx context.Context) error {
 
 // pushRoster offers genesis to the remote, which takes it only if it has no roster: SyncBehind where it has.
 func (s *setup) pushRoster(ctx context.Context, tip Hash) error {
-	results, err := openHost(s.repo, s.remote, gitForeground).push(ctx, refPush{Name: rosterRef, Tip: tip, CreateOnly: true})
+	results, err := openHost(s.repo, s.roster, gitForeground).push(ctx, refPush{Name: rosterRef, Tip: tip, CreateOnly: true})
 	if err != nil {
 		return err
 	}
 	if results[0].Failure != nil {
 		return results[0].Failure
 	}
-	return confirm(ctx, openRefs(s.repo), s.remote.inbox+"team/roster", tip)
+	return confirm(ctx, openRefs(s.repo), s.roster.inbox+"team/roster", tip)
 }
 
 // localOnlyKey is the clone's git setting after `init --local`.

@@ -137,6 +137,7 @@ type sealedNames struct {
 	bytes []byte
 	rest  Digest // of the entry's payload without this part
 	seq   uint64
+	by    author
 }
 
 func (s *sealedNames) open(ring Keyring) (Names, error) {
@@ -184,8 +185,9 @@ func (s *sealedNames) open(ring Keyring) (Names, error) {
 	return names, nil
 }
 
-// ReadNames fills in names, addresses and labels from what the ring opens, later entries' last. With an error, which
-// names the first entry whose names could not be read, the others are filled in.
+// ReadNames fills in names, addresses, labels and prefixes from what the ring opens, later entries' last, of those who left
+// too. Who was no admin names only own devices and the own member. With an error, which names the first entry whose names
+// could not be read, the others are filled in.
 func (r *Roster) ReadNames(ring Keyring) error {
 	var first error
 	for i := range r.sealed {
@@ -194,21 +196,35 @@ func (r *Roster) ReadNames(ring Keyring) error {
 			first = cmp.Or(first, fmt.Errorf("the names in roster entry %d: %w", r.sealed[i].seq, err))
 			continue
 		}
-		for id, m := range r.Members {
-			if n, ok := names[string(id[:])]; ok {
-				m.Name, m.Address = n.Name, n.Address
-			}
-		}
-		for id, d := range r.Devices {
-			if n, ok := names[string(id[:])]; ok {
-				d.Label = n.Label
-			}
-		}
-		for id, room := range r.Rooms {
-			if n, ok := names[string(id[:])]; ok {
-				room.Name = n.Name
-			}
-		}
+		r.takeNames(names, r.sealed[i].by)
 	}
 	return first
+}
+
+func (r *Roster) takeNames(names Names, by author) {
+	all := by.admin || by.device == DeviceID{} // genesis has no author in the state before
+	for id, n := range names {
+		if len(id) == len(MemberID{}) {
+			m := r.Members[MemberID([]byte(id))]
+			if m == nil {
+				m = r.formerMembers[MemberID([]byte(id))]
+			}
+			if m != nil && (all || m.ID == by.member) {
+				m.Name, m.Address = n.Name, n.Address
+			}
+			if d := r.device(DeviceID([]byte(id))); d != nil && (all || d.Member == by.member) {
+				d.Label = n.Label
+			}
+			continue
+		}
+		if !all {
+			continue
+		}
+		if room := r.Rooms[RoomID([]byte(id))]; room != nil {
+			room.Name = n.Name
+		}
+		if area := r.Areas[AreaID([]byte(id))]; area != nil {
+			area.Prefix, area.read = n.Prefix, true
+		}
+	}
 }

@@ -21,7 +21,7 @@ type Known struct {
 
 // KnownTeam pins where a team's roster and relay are and the highest roster head seen.
 type KnownTeam struct {
-	Roster   string `toml:"roster,omitempty"` // address of another repository, where the roster is not in this one
+	Roster   string `toml:"roster,omitempty"` // address that repositories name whose team's roster is elsewhere
 	Relay    string `toml:"relay,omitempty"`
 	RelayKey string `toml:"relay_key,omitempty"`
 	HeadSeq  uint64 `toml:"head_seq"`
@@ -33,6 +33,7 @@ type KnownClone struct {
 	Team       string `toml:"team"`
 	Repository string `toml:"repository"`
 	Remote     string `toml:"remote,omitempty"` // the remote's address; empty until there is one
+	Roster     string `toml:"roster,omitempty"` // where the roster is; empty where it is at the remote
 }
 
 const knownFile = "known.toml"

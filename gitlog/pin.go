@@ -51,9 +51,13 @@ func pinsOf(k *Known, common string, s *Settings, address string) []PinChange {
 		if pin.Remote != "" {
 			compare("remote", pin.Remote, address)
 		}
+		compare("roster", pin.Roster, s.Roster)
 	}
 	if pin, ok := k.Teams[s.Team.String()]; ok {
-		compare("roster", pin.Roster, s.Roster)
+		// The repository that has the roster names no address, so a team's repositories differ in that alone.
+		if _, seen := k.Clones[common]; !seen && pin.Roster != "" && s.Roster != "" {
+			compare("roster", pin.Roster, s.Roster)
+		}
 		compare("relay", pin.Relay, s.Relay)
 		compare("relay_key", pin.RelayKey, s.RelayKey)
 	}
@@ -63,9 +67,12 @@ func pinsOf(k *Known, common string, s *Settings, address string) []PinChange {
 // pin remembers what counts now, over what was pinned before.
 func (h *Home) pin(common string, s *Settings, address string) error {
 	return h.UpdateKnown(func(k *Known) error {
-		k.Clones[common] = KnownClone{Team: s.Team.String(), Repository: s.Repository.String(), Remote: address}
+		k.Clones[common] = KnownClone{Team: s.Team.String(), Repository: s.Repository.String(), Remote: address, Roster: s.Roster}
 		team := k.Teams[s.Team.String()]
-		team.Roster, team.Relay, team.RelayKey = s.Roster, s.Relay, s.RelayKey
+		team.Relay, team.RelayKey = s.Relay, s.RelayKey
+		if s.Roster != "" {
+			team.Roster = s.Roster
+		}
 		k.Teams[s.Team.String()] = team
 		return nil
 	})

@@ -2,6 +2,7 @@ package gitlog
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"unicode/utf8"
 )
@@ -50,10 +51,52 @@ func (c *Clone) SetPlan(ctx context.Context, t *Tree, r PlanRequest) (*Stored, e
 	if p.Paths, err = t.paths(ctx, r.Paths); err != nil {
 		return nil, err
 	}
+	room, err := c.roomOfPaths("", p.Paths)
+	if err != nil {
+		return nil, err
+	}
 	if err := c.encode(e); err != nil {
 		return nil, err
 	}
-	return c.publish(ctx, e)
+	// Who is not in the new plan's room would go on seeing the one before.
+	rooms := c.endPlans(p.Session, func(old RoomID) bool { return old != room })
+	rooms[room] = []*Entry{e}
+	if err := c.appendTo(ctx, rooms); err != nil {
+		return nil, err
+	}
+	return c.publishedPlan(e)
+}
+
+// endPlans makes a tombstone for the plans of a session in each room that is meant.
+func (c *Clone) endPlans(session string, in func(RoomID) bool) map[RoomID][]*Entry {
+	ended := map[RoomID]*Entry{}
+	rooms := map[RoomID][]*Entry{}
+	for _, s := range c.Memory().heads(scope{kind: KindPlan, name: session, device: c.Device().ID}) {
+		if !in(s.Room) || !c.mayWriteRoom(s.Room) {
+			continue
+		}
+		if ended[s.Room] == nil {
+			ended[s.Room] = c.NewEntry(KindTombstone)
+			ended[s.Room].Tombstone = &Tombstone{}
+			rooms[s.Room] = []*Entry{ended[s.Room]}
+		}
+		ended[s.Room].Tombstone.Targets = append(ended[s.Room].Tombstone.Targets, s.ID())
+	}
+	return rooms
+}
+
+func (c *Clone) mayWriteRoom(id RoomID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mayWrite() == nil && c.inRoom(id)
+}
+
+func (c *Clone) publishedPlan(e *Entry) (*Stored, error) {
+	s, ok := c.Memory().entry(e.ID())
+	if !ok {
+		return nil, fmt.Errorf("entry %s was written and is not in memory", e.ID())
+	}
+	return s, nil
 }
 
 func plannedText(text string) (string, error) {
@@ -66,14 +109,14 @@ func plannedText(text string) (string, error) {
 	return text, nil
 }
 
+// clearPlan returns one of the tombstones: there is one for each room that had a plan of the session.
 func (c *Clone) clearPlan(ctx context.Context, r PlanRequest) (*Stored, error) {
-	e := c.NewEntry(KindTombstone)
-	e.Tombstone = &Tombstone{}
-	for _, s := range c.Memory().heads(scope{kind: KindPlan, name: r.Author.Session, device: c.Device().ID}) {
-		e.Tombstone.Targets = append(e.Tombstone.Targets, s.ID())
+	rooms := c.endPlans(r.Author.Session, func(RoomID) bool { return true })
+	for _, entries := range rooms {
+		if err := c.appendTo(ctx, rooms); err != nil {
+			return nil, err
+		}
+		return c.publishedPlan(entries[0])
 	}
-	if len(e.Tombstone.Targets) == 0 {
-		return nil, nil
-	}
-	return c.publish(ctx, e)
+	return nil, nil
 }

@@ -20,6 +20,7 @@ type Recalled struct {
 	StaleReason  string   `json:"stale_reason"`
 	SupersededBy *string  `json:"superseded_by"`
 
+	Former  bool    `json:"-"` // the author has left the team
 	Item    *Item   `json:"-"`
 	Verdict Verdict `json:"-"`
 }
@@ -149,7 +150,7 @@ func (c *Clone) recalled(item *Item, verdict Verdict) Recalled {
 	r := Recalled{
 		ID: item.ID().String(), Kind: scopeOf(item.Stored).kind.String(), Text: textOf(item), Paths: verdict.Paths,
 		Author: c.MemberName(item.Origin.Author), At: stampText(item.At), Stale: verdict.Stale, StaleReason: verdict.Reason,
-		Item: item, Verdict: verdict,
+		Former: c.Former(item.Origin.Author), Item: item, Verdict: verdict,
 	}
 	if item.Fact != nil {
 		r.Name = item.Fact.Name

@@ -332,7 +332,13 @@ func (r refStore) removeJunk(ctx context.Context, objects *objectStore, namespac
 		return nil, err
 	}
 	var failures error
-	for _, f := range found {
+	if r.removeAll(ctx, found) == nil {
+		for _, f := range found {
+			removed = append(removed, f.Name)
+		}
+		found = nil
+	}
+	for _, f := range found { // some of it git cannot remove in one go
 		if err := r.remove(ctx, f.Name); err != nil {
 			failures = errors.Join(failures, fmt.Errorf("the junk ref %q cannot be removed: %w", f.Name, err))
 			continue
@@ -340,6 +346,19 @@ func (r refStore) removeJunk(ctx context.Context, objects *objectStore, namespac
 		removed = append(removed, f.Name)
 	}
 	return removed, errors.Join(failures, r.removeStaleLocks(namespace))
+}
+
+// removeAll deletes refs in one transaction, all or none.
+func (r refStore) removeAll(ctx context.Context, refs []ref) error {
+	if len(refs) == 0 {
+		return nil
+	}
+	var input bytes.Buffer
+	for _, f := range refs {
+		fmt.Fprintf(&input, "option no-deref\x00delete %s\x00\x00", f.Name)
+	}
+	_, _, err := r.git.run(ctx, input.Bytes(), "update-ref", "--stdin", "-z")
+	return err
 }
 
 // remove deletes a ref whatever it points to, packed or not.

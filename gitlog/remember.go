@@ -59,10 +59,6 @@ func (c *Clone) Remember(ctx context.Context, t *Tree, r RememberRequest) (*Stor
 	if rule := credentialRule("", name+"\n"+text); rule != "" {
 		return nil, refuse("the text looks like it holds a credential (gitleaks' rule %s), so nothing was remembered: say where the secret is kept, not what it is", rule)
 	}
-	room, err := c.room(r.Room)
-	if err != nil {
-		return nil, err
-	}
 	f := &Fact{Name: name, Text: text, By: r.Author.By, Session: r.Author.Session, Pinned: r.Pinned}
 	e.Fact = f
 	if f.Paths, err = t.paths(ctx, r.Paths); err != nil {
@@ -70,6 +66,13 @@ func (c *Clone) Remember(ctx context.Context, t *Tree, r RememberRequest) (*Stor
 	}
 	if r.Kind == KindCache && len(f.Paths) == 0 {
 		return nil, refuse("a cached answer is gone when a file it names changes, so it has to name one: add --path P")
+	}
+	room, err := c.roomOfPaths(r.Room, f.Paths)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.refuseElsewhere(r, f); err != nil {
+		return nil, err
 	}
 	if err := f.place(ctx, t); err != nil {
 		return nil, err
@@ -90,12 +93,26 @@ func (c *Clone) Remember(ctx context.Context, t *Tree, r RememberRequest) (*Stor
 	if err := c.refuseFull(t, room, e, heads); err != nil {
 		return nil, err
 	}
-	return c.publish(ctx, e)
+	return c.publish(ctx, room, e)
 }
 
-// publish appends an entry and returns it as memory has it then.
-func (c *Clone) publish(ctx context.Context, e *Entry) (*Stored, error) {
-	if err := c.Append(ctx, e); err != nil {
+// refuseElsewhere refuses a name without paths that only rooms of fewer members know: what replaces a fact of theirs is not told
+// to everybody by mistake.
+func (c *Clone) refuseElsewhere(r RememberRequest, f *Fact) error {
+	if r.Room != "" || len(f.Paths) > 0 {
+		return nil
+	}
+	rooms := c.Memory().roomsOf(f.Name, r.Kind)
+	if len(rooms) == 0 || slices.Contains(rooms, c.General()) {
+		return nil
+	}
+	return refuse("%q is in the room %s: say --room %s to replace it there, or --room %s to tell it to all members", f.Name, c.RoomName(rooms[0]),
+		shellWord(c.RoomName(rooms[0])), shellWord(c.RoomName(c.General())))
+}
+
+// publish appends an entry to a room and returns it as memory has it then.
+func (c *Clone) publish(ctx context.Context, room RoomID, e *Entry) (*Stored, error) {
+	if err := c.appendTo(ctx, map[RoomID][]*Entry{room: {e}}); err != nil {
 		return nil, err
 	}
 	s, ok := c.Memory().entry(e.ID())
@@ -156,15 +173,6 @@ func checkedText(text string) (string, error) {
 		return "", refuse("the text is too long: text, name and paths together may have %d KiB", maxEntry>>10)
 	}
 	return text, nil
-}
-
-// room finds the room that is meant; "" is the room of all members.
-func (c *Clone) room(name string) (RoomID, error) {
-	general := c.General()
-	if name == "" || name == "general" || name == general.String() {
-		return general, nil
-	}
-	return RoomID{}, refuse("there is no room %q here, or you are not in it: leave --room out for all members", name)
 }
 
 // place notes where HEAD is.

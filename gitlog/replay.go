@@ -53,7 +53,12 @@ func (c *Clone) reset() {
 	c.entries = map[EntryID]*Stored{}
 	c.events = nil
 	c.writes = map[string][]*Stored{}
+	version := uint64(0)
+	if c.memory != nil {
+		version = c.memory.Version() + 1 // what was made from the memory before is made anew
+	}
 	c.memory = NewMemory()
+	c.memory.version = version
 	c.problems = map[string]Problem{}
 	c.withheld = map[string]bool{}
 	c.refused = map[string]Hash{}
@@ -210,6 +215,10 @@ func (c *Clone) readLog(ctx context.Context, ref logRef, old indexTip, before lo
 		reading.problem = &Problem{Ref: ref.Name, Seq: seq, What: err.Error()}
 		return reading, nil
 	}
+	if c.roster != nil && c.roster.DeviceKey(ref.place.Writer.Device()) == nil {
+		// Whatever it points to, it may be long.
+		return fail(reading.at.Seq+1, fmt.Errorf("the device %s is no member's", ref.place.Writer.Device()))
+	}
 	commits, reached, err := objects.readChain(ctx, ref.Hash, Hash(old.Commit), maxChain)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -252,6 +261,11 @@ func (c *Clone) readSegment(reading *logReading, files map[string][]byte) error 
 			if key == nil {
 				continue // a room that this device is not in
 			}
+			if err := c.roster.Withdrawn(segment, file); err != nil {
+				at.Unopened++
+				at.Why = err.Error()
+				continue
+			}
 			opened, err := file.Open(key)
 			if err != nil {
 				return fmt.Errorf("room %s: %w", file.Room, err)
@@ -284,6 +298,11 @@ func (c *Clone) readSegment(reading *logReading, files map[string][]byte) error 
 // checkSegment says whether a segment is the next of the log. An error that wraps ErrRosterBehind or ErrNewer comes with the
 // segment, which is then kept and chained but not opened.
 func (c *Clone) checkSegment(place refPlace, before indexTip, files map[string][]byte) (*Segment, error) {
+	return checkSegment(c.roster, c.settings.Repository, place, before, files)
+}
+
+// filesByRoom takes the files of a segment's commit by the rooms that they are named after.
+func filesByRoom(files map[string][]byte) (map[RoomID][]byte, error) {
 	rooms := make(map[RoomID][]byte, len(files))
 	for name, data := range files {
 		room, err := ParseRoomID(name)
@@ -291,6 +310,16 @@ func (c *Clone) checkSegment(place refPlace, before indexTip, files map[string][
 			return nil, fmt.Errorf("the file %q: %w", name, err)
 		}
 		rooms[room] = data
+	}
+	return rooms, nil
+}
+
+// checkSegment is the check of a reader who goes by a roster, nil where it is not there. A zero repository stands for each of the
+// team's.
+func checkSegment(roster *Roster, repository RepositoryID, place refPlace, before indexTip, files map[string][]byte) (*Segment, error) {
+	rooms, err := filesByRoom(files)
+	if err != nil {
+		return nil, err
 	}
 	first := before.Generation != place.Generation
 	segment, err := ParseSegment(rooms, first)
@@ -308,11 +337,11 @@ func (c *Clone) checkSegment(place refPlace, before indexTip, files map[string][
 	case h.Seq > 1 && h.Prev != before.Digest:
 		return nil, fmt.Errorf("segment %d follows another segment %d than the one that is here", h.Seq, before.Seq)
 	}
-	if c.roster == nil {
+	if roster == nil {
 		return segment, ErrRosterBehind
 	}
 	// Who signed is judged before anything else is believed, of a newer version's segments too.
-	key := c.roster.DeviceKey(h.Writer.Device())
+	key := roster.DeviceKey(h.Writer.Device())
 	if key == nil {
 		return nil, fmt.Errorf("the device %s is no member's", h.Writer.Device())
 	}
@@ -323,12 +352,12 @@ func (c *Clone) checkSegment(place refPlace, before indexTip, files map[string][
 		return segment, err
 	}
 	switch {
-	case h.Repository != c.settings.Repository:
+	case repository != (RepositoryID{}) && h.Repository != repository:
 		return nil, fmt.Errorf("the segment is of repository %s: %w", h.Repository, errFields)
 	case h.Roster.Seq < before.RosterSeq:
 		return nil, fmt.Errorf("the segment goes by roster entry %d, and the one before by %d", h.Roster.Seq, before.RosterSeq)
 	}
-	if err := c.roster.Admits(segment); errors.Is(err, ErrRosterBehind) {
+	if err := roster.Admits(segment); errors.Is(err, ErrRosterBehind) {
 		return segment, err
 	} else if err != nil {
 		return nil, err

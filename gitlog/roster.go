@@ -27,6 +27,8 @@ var (
 	errFiles     = errors.New("its key files are not those that it lists")
 	errNoKeyFile = errors.New("leaves a device without a key file for one of its rooms")
 	errState     = errors.New("does not fit the state before it")
+	errNoEpoch   = errors.New("shuts somebody out of a room without beginning its next epoch")
+	errNoAdmin   = errors.New("would leave the team without a device that can change it")
 
 	// ErrRosterBehind marks a segment whose writer went by a roster head that is not in this clone's chain: the host
 	// shows less of the roster than others have seen. The segment is kept unopened, and nothing is sealed.
@@ -49,13 +51,19 @@ type Roster struct {
 	Time         Millis // of the head
 	General      RoomID // the room that holds every member
 	Members      map[MemberID]*Member
-	Devices      map[DeviceID]*RosterDevice
+	Devices      map[DeviceID]*RosterDevice // those that are in it now, pending ones included
 	Rooms        map[RoomID]*Room
+	Areas        map[AreaID]*Area
 	Repositories map[RepositoryID]bool
+	Retired      map[WriterID]bool // logs of departed writers that may be deleted
+	MinVersion   uint64            // of whoever seals; 0 where none was set
 
 	// Newer is nil, or wraps ErrNewer: the chain goes on with an entry that this version cannot apply. The state
 	// before it is good for reading; nothing may be sealed by it, since who may read is not known.
 	Newer error
+
+	former        map[DeviceID]*RosterDevice
+	formerMembers map[MemberID]*Member
 
 	nonce    [32]byte // of genesis; stands for the team inside key files
 	hashes   []Digest // of all entries, by seq
@@ -72,15 +80,31 @@ type Member struct {
 	Admin   bool
 }
 
-// RosterDevice is a device that may write.
+// RosterDevice is a device of a member: one that may write, or, while it is pending, the key of an invitation, which may
+// sign one entry.
 type RosterDevice struct {
 	ID        DeviceID
 	Key       ed25519.PublicKey
 	Recipient string
 	Member    MemberID
 	Label     string
-	since     uint64
+	Pending   bool
+	Expires   Millis // of a pending one
+
+	since, until uint64 // seqs of the entries that let it in and out; until is 0 while it is in
+	end          ending
+	cut          cut
 }
+
+// ending says how a device left the roster.
+type ending int
+
+const (
+	stillIn ending = iota
+	endRemoved
+	endJoined    // a pending one was replaced by the laptop's own keys
+	endCancelled // a pending one was taken back
+)
 
 // Room is an access group.
 type Room struct {
@@ -88,6 +112,24 @@ type Room struct {
 	Name    string
 	Members map[MemberID]uint64 // by the seq of the entry that let each in
 	Epochs  []*Epoch            // Epochs[i].Number is i+1; the last is current
+
+	past []stay
+}
+
+// stay is a member's time in a room that has ended: from the entry since on, up to and without until.
+type stay struct {
+	member       MemberID
+	since, until uint64
+	cut          cut // of a revocation; nil where the member left the team
+}
+
+// Area is a path prefix that belongs to a room. Prefix is empty until ReadNames could open it.
+type Area struct {
+	ID     AreaID
+	Room   RoomID
+	Prefix string
+
+	read bool // Prefix was opened; it may be empty
 }
 
 // Epoch is what is sealed to in one epoch of a room.
@@ -111,25 +153,31 @@ func VerifyRoster(team TeamID, chain []RosterCommit) (*Roster, error) {
 	if hash := sha256.Sum256(chain[0].Entry); hash != team {
 		return nil, fmt.Errorf("the roster is that of team %x, not of %s: %w", hash, team, errChain)
 	}
-	r := &Roster{
-		Members: map[MemberID]*Member{}, Devices: map[DeviceID]*RosterDevice{}, Rooms: map[RoomID]*Room{},
-		Repositories: map[RepositoryID]bool{}, keyFiles: map[keyFileName][]byte{}, links: map[RoomEpoch][]byte{},
-	}
+	r := newRoster()
 	for i, commit := range chain {
-		next, err := r.Extend(commit)
-		switch {
-		case err != nil && i == 0:
+		err := r.extend(commit)
+		if err == nil {
+			continue
+		}
+		if i == 0 {
 			return nil, err
-		case err != nil:
-			return r, err
 		}
-		if r = next; r.Newer != nil && i == 0 {
-			return nil, r.Newer
-		} else if r.Newer != nil {
-			break
+		// The entry may have been applied in part.
+		if r, _ = VerifyRoster(team, chain[:i]); errors.Is(err, errNewerEntry) {
+			r.Newer, err = err, nil
 		}
+		return r, err
 	}
 	return r, nil
+}
+
+func newRoster() *Roster {
+	return &Roster{
+		Members: map[MemberID]*Member{}, Devices: map[DeviceID]*RosterDevice{}, Rooms: map[RoomID]*Room{},
+		Areas: map[AreaID]*Area{}, Repositories: map[RepositoryID]bool{}, Retired: map[WriterID]bool{},
+		former: map[DeviceID]*RosterDevice{}, formerMembers: map[MemberID]*Member{},
+		keyFiles: map[keyFileName][]byte{}, links: map[RoomEpoch][]byte{},
+	}
 }
 
 // Extend returns the state after one more entry; r stays as it is. If only a newer version can apply the entry, the
@@ -138,21 +186,37 @@ func (r *Roster) Extend(commit RosterCommit) (*Roster, error) {
 	if r.Newer != nil {
 		return nil, r.Newer
 	}
-	seq := uint64(len(r.hashes))
-	e, err := r.verify(commit.Entry, seq)
-	if err != nil {
-		return nil, fmt.Errorf("roster entry %d: %w", seq, err)
-	}
-	next, err := r.applied(e, commit.Files)
-	if errors.Is(err, ErrNewer) {
+	next := r.clone()
+	err := next.extend(commit)
+	if errors.Is(err, errNewerEntry) {
 		stopped := *r
-		stopped.Newer = fmt.Errorf("roster entry %d: %w", seq, err)
+		stopped.Newer = err
 		return &stopped, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("roster entry %d: %w", seq, err)
+		return nil, err
 	}
 	return next, nil
+}
+
+// errNewerEntry marks an entry that is rightly signed and that only a newer version can apply.
+var errNewerEntry = fmt.Errorf("the roster goes on: %w", ErrNewer)
+
+// extend applies one more entry to r itself, which is worth nothing after an error.
+func (r *Roster) extend(commit RosterCommit) error {
+	seq := uint64(len(r.hashes))
+	e, err := r.verify(commit.Entry, seq)
+	if err != nil {
+		return fmt.Errorf("roster entry %d: %w", seq, err)
+	}
+	err = r.apply(e, commit.Files)
+	if errors.Is(err, ErrNewer) {
+		return fmt.Errorf("%w (entry %d: %w)", errNewerEntry, seq, err)
+	}
+	if err != nil {
+		return fmt.Errorf("roster entry %d: %w", seq, err)
+	}
+	return nil
 }
 
 // verify takes an entry apart and checks that it continues the chain and is signed by a device that may sign. Only
@@ -178,35 +242,53 @@ func (r *Roster) verify(entry []byte, seq uint64) (*rosterEntry, error) {
 	return e, e.signed.verify(signer, rosterContext)
 }
 
-// applied returns the state after a verified entry.
-func (r *Roster) applied(e *rosterEntry, files map[string][]byte) (*Roster, error) {
+// apply makes r the state after a verified entry.
+func (r *Roster) apply(e *rosterEntry, files map[string][]byte) error {
 	if e.newer != nil {
-		return nil, e.newer
+		return e.newer
 	}
 	if e.time < r.Time {
-		return nil, fmt.Errorf("it is older than the entry before it: %w", errChain)
+		return fmt.Errorf("it is older than the entry before it: %w", errChain)
 	}
-	next := r.clone()
-	next.Head = RosterHead{Seq: e.seq, Hash: e.hash}
-	next.Time = e.time
-	next.hashes = append(next.hashes, e.hash)
+	w := &entryWork{e: e, by: r.authorOf(e.kid), begin: map[RoomID]bool{}, begun: map[RoomID]bool{}}
+	r.Head = RosterHead{Seq: e.seq, Hash: e.hash}
+	r.Time = e.time
+	r.hashes = append(r.hashes, e.hash)
 	if e.seq == 0 {
-		next.Team = TeamID(e.hash)
+		r.Team = TeamID(e.hash)
 	}
 	for i, op := range e.operations {
-		if err := next.apply(r, e, op); err != nil {
-			return nil, fmt.Errorf("operation %d of it (number %d): %w", i+1, op.number, err)
+		if err := r.applyOperation(w, op); err != nil {
+			return fmt.Errorf("operation %d of it (number %d): %w", i+1, op.number, err)
 		}
 	}
-	if err := next.addFiles(e, files); err != nil {
-		return nil, err
+	for room := range w.begin {
+		if !w.begun[room] {
+			return fmt.Errorf("room %s: %w", room, errNoEpoch)
+		}
+	}
+	if !r.hasAdminDevice() {
+		return errNoAdmin
+	}
+	if err := r.addFiles(w, files); err != nil {
+		return err
 	}
 	if e.sealed != nil {
-		next.sealed = append(next.sealed, sealedNames{
-			epoch: next.Rooms[next.General].Current().RoomEpoch, bytes: e.sealed, rest: e.restDigest, seq: e.seq,
+		r.sealed = append(r.sealed, sealedNames{
+			epoch: r.Rooms[r.General].Current().RoomEpoch, bytes: e.sealed, rest: e.restDigest, seq: e.seq, by: w.by,
 		})
 	}
-	return next, nil
+	return nil
+}
+
+// hasAdminDevice says whether somebody can still change the team.
+func (r *Roster) hasAdminDevice() bool {
+	for _, d := range r.Devices {
+		if !d.Pending && r.Members[d.Member].Admin {
+			return true
+		}
+	}
+	return false
 }
 
 // signer returns the key that must have signed an entry: a live device's, or in genesis the founder's own.
@@ -225,18 +307,35 @@ func (r *Roster) signer(e *rosterEntry) (ed25519.PublicKey, error) {
 	return key, err
 }
 
-// clone copies what operations change; what it points to is replaced, never changed.
+// clone copies all that operations change.
 func (r *Roster) clone() *Roster {
 	c := *r
-	c.Members, c.Devices, c.Rooms = maps.Clone(r.Members), maps.Clone(r.Devices), maps.Clone(r.Rooms)
-	c.Repositories = maps.Clone(r.Repositories)
+	c.Members, c.Devices, c.Areas = cloneEach(r.Members), cloneEach(r.Devices), cloneEach(r.Areas)
+	c.former, c.formerMembers = cloneEach(r.former), cloneEach(r.formerMembers)
+	c.Rooms = cloneEach(r.Rooms)
+	for _, room := range c.Rooms {
+		room.Members = maps.Clone(room.Members)
+		room.Epochs, room.past = slices.Clip(room.Epochs), slices.Clip(room.past)
+	}
+	c.Repositories, c.Retired = maps.Clone(r.Repositories), maps.Clone(r.Retired)
 	c.keyFiles, c.links = maps.Clone(r.keyFiles), maps.Clone(r.links)
 	c.hashes, c.sealed = slices.Clip(r.hashes), slices.Clip(r.sealed)
 	return &c
 }
 
-// addFiles takes over the files that an entry lists, after its operations.
-func (r *Roster) addFiles(e *rosterEntry, files map[string][]byte) error {
+func cloneEach[K comparable, V any](m map[K]*V) map[K]*V {
+	c := make(map[K]*V, len(m))
+	for k, v := range m {
+		copied := *v
+		c[k] = &copied
+	}
+	return c
+}
+
+// addFiles takes over the files that an entry lists, after its operations: key files that were lacking, and links of the
+// epochs that it begins. None is ever replaced.
+func (r *Roster) addFiles(w *entryWork, files map[string][]byte) error {
+	e := w.e
 	if len(files) != len(e.keyFiles)+len(e.links) {
 		return fmt.Errorf("%d files, %d listed: %w", len(files), len(e.keyFiles)+len(e.links), errFiles)
 	}
@@ -255,8 +354,8 @@ func (r *Roster) addFiles(e *rosterEntry, files map[string][]byte) error {
 		if err != nil {
 			return err
 		}
-		if r.Epoch(name.RoomEpoch) == nil || r.Devices[name.Device] == nil {
-			return fmt.Errorf("%s: no such room, epoch or device: %w", name, errState)
+		if !r.wants(name) {
+			return fmt.Errorf("%s: not of the current epoch of a room and a device in it, or there is one already: %w", name, errState)
 		}
 		r.keyFiles[name] = data
 	}
@@ -265,22 +364,49 @@ func (r *Roster) addFiles(e *rosterEntry, files map[string][]byte) error {
 		if err != nil {
 			return err
 		}
-		if name.Number < 2 || r.Epoch(name) == nil {
-			return fmt.Errorf("%s: no such room or epoch, or none before it: %w", linkName(name), errState)
+		if epoch := r.Epoch(name); epoch == nil || name.Number < 2 || epoch.since != e.seq {
+			return fmt.Errorf("%s: not of an epoch that it begins, or none is before that: %w", linkName(name), errState)
 		}
 		r.links[name] = data
 	}
-	for id, d := range r.Devices {
-		if d.since != e.seq {
+	for room := range w.begun {
+		if epoch := r.Rooms[room].Current().RoomEpoch; epoch.Number > 1 && r.links[epoch] == nil {
+			return fmt.Errorf("%s is not listed: %w", linkName(epoch), errFiles)
+		}
+	}
+	if lacking := r.lacking(); len(lacking) > 0 {
+		return fmt.Errorf("device %s, room %s: %w", lacking[0].Device, lacking[0].Room, errNoKeyFile)
+	}
+	return nil
+}
+
+// wants says whether there should be a key file of this name and is none.
+func (r *Roster) wants(name keyFileName) bool {
+	room, device := r.Rooms[name.Room], r.Devices[name.Device]
+	if room == nil || device == nil || len(room.Epochs) == 0 || name.RoomEpoch != room.Current().RoomEpoch {
+		return false
+	}
+	_, in := room.Members[device.Member]
+	_, there := r.keyFiles[name]
+	return in && !there
+}
+
+// lacking lists, in order, the key files that are not there for the current epochs: every device has one for each of its
+// rooms.
+func (r *Roster) lacking() []keyFileName {
+	var names []keyFileName
+	for _, room := range r.Rooms {
+		if len(room.Epochs) == 0 {
 			continue
 		}
-		for _, room := range r.Rooms {
-			if _, in := room.Members[d.Member]; in && e.keyFiles[keyFileName{room.Current().RoomEpoch, id}] == (Digest{}) {
-				return fmt.Errorf("device %s, room %s: %w", id, room.ID, errNoKeyFile)
+		for id := range r.Devices {
+			if name := (keyFileName{room.Current().RoomEpoch, id}); r.wants(name) {
+				names = append(names, name)
 			}
 		}
 	}
-	return nil
+	slices.SortFunc(names, compareKeyFiles)
+	return names
 }
 
 // Epoch returns an epoch, or nil.
@@ -292,53 +418,16 @@ func (r *Roster) Epoch(e RoomEpoch) *Epoch {
 	return room.Epochs[e.Number-1]
 }
 
-// Sealable returns nil, or why nothing may be sealed by this state.
-func (r *Roster) Sealable() error { return r.Newer }
-
-// DeviceKey returns the key that a device signs with, or nil.
-func (r *Roster) DeviceKey(id DeviceID) ed25519.PublicKey {
-	if d := r.Devices[id]; d != nil {
-		return d.Key
+// Sealable returns nil, or why nothing may be sealed by this state: a newer version's entry, or an area whose prefix could not
+// be read, so that what belongs to its room would be sealed to everybody.
+func (r *Roster) Sealable() error {
+	if r.Newer != nil {
+		return r.Newer
 	}
-	return nil
-}
-
-// Admits judges a verified segment in the state that its writer went by: the team and repository, the device, its
-// rooms and their epochs. ErrRosterBehind: that state is not in this chain.
-func (r *Roster) Admits(s *Segment) error {
-	for _, f := range s.Files {
-		if err := r.admits(f.Header); err != nil {
-			return fmt.Errorf("room %s: %w", f.Room, err)
+	for _, a := range r.Areas {
+		if !a.read {
+			return fmt.Errorf("area %s has no prefix that can be read: an admin has to run `knoot areas --apply`", a.ID)
 		}
-	}
-	return nil
-}
-
-func (r *Roster) admits(h *Header) error {
-	if h.Team != r.Team || !r.Repositories[h.Repository] {
-		return fmt.Errorf("team %s, repository %s: %w", h.Team, h.Repository, errNotAdmitted)
-	}
-	at := h.Roster.Seq
-	if at >= uint64(len(r.hashes)) || r.hashes[at] != h.Roster.Hash {
-		return fmt.Errorf("roster entry %d, %s: %w", at, h.Roster.Hash, ErrRosterBehind)
-	}
-	d := r.Devices[h.Writer.Device()]
-	if d == nil || d.since > at {
-		return fmt.Errorf("device %s: %w", h.Writer.Device(), errNotAdmitted)
-	}
-	room := r.Rooms[h.Room]
-	if room == nil {
-		return fmt.Errorf("no such room: %w", errNotAdmitted)
-	}
-	if since, in := room.Members[d.Member]; !in || since > at {
-		return fmt.Errorf("device %s is not in it: %w", d.ID, errNotAdmitted)
-	}
-	epoch := r.Epoch(RoomEpoch{h.Room, h.Epoch})
-	if epoch == nil || epoch.since > at {
-		return fmt.Errorf("it has no epoch %d: %w", h.Epoch, errNotAdmitted)
-	}
-	if next := r.Epoch(RoomEpoch{h.Room, h.Epoch + 1}); next != nil && next.since <= at {
-		return fmt.Errorf("its epoch %d had ended: %w", h.Epoch, errNotAdmitted)
 	}
 	return nil
 }

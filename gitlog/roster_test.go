@@ -36,7 +36,7 @@ func TestRosterStops(t *testing.T) {
 	device := newDevice(t)
 	genesis, _ := forgeGenesis(t, device, nil)
 	team := TeamID(sha256.Sum256(genesis.Entry))
-	draft := &rosterDraft{seq: 1, prev: Digest(team), time: 1_800_000_000_000, operations: []any{[]any{uint64(13), intMap{2: id16(1)}}}}
+	draft := &rosterDraft{seq: 1, prev: Digest(team), time: 1_800_000_000_000, operations: []any{[]any{uint64(19), intMap{2: id16(1)}}}}
 	later, err := draft.sign(device)
 	if err != nil {
 		t.Fatal(err)

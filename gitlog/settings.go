@@ -23,6 +23,9 @@ type Settings struct {
 	Relay      string
 	RelayKey   string
 	Hubs       []string
+	// Areas proposes the division of the repository's paths: by canonical prefix the name of a room. nil where no table [areas] is.
+	// It counts once an admin has entered it in the roster.
+	Areas map[string]string
 
 	Unknown []string // keys that this version does not know; status warns of them
 	Source  string   // where it was read: a path, or "<ref>:.knoot.toml"
@@ -40,15 +43,15 @@ var ErrNotInitialised = errors.New("knoot is not set up in this repository: run 
 // ParseSettings reads the text of a .knoot.toml.
 func ParseSettings(text []byte) (*Settings, error) {
 	var file struct {
-		Team       string         `toml:"team"`
-		Repository string         `toml:"repository"`
-		Roster     string         `toml:"roster"`
-		Remote     string         `toml:"remote"`
-		Relay      string         `toml:"relay"`
-		RelayKey   string         `toml:"relay_key"`
-		Hubs       []string       `toml:"hubs"`
-		Areas      toml.Primitive `toml:"areas"`
-		Claims     toml.Primitive `toml:"claims"`
+		Team       string            `toml:"team"`
+		Repository string            `toml:"repository"`
+		Roster     string            `toml:"roster"`
+		Remote     string            `toml:"remote"`
+		Relay      string            `toml:"relay"`
+		RelayKey   string            `toml:"relay_key"`
+		Hubs       []string          `toml:"hubs"`
+		Areas      map[string]string `toml:"areas"`
+		Claims     toml.Primitive    `toml:"claims"`
 	}
 	meta, err := toml.Decode(string(text), &file)
 	if err != nil {
@@ -63,14 +66,42 @@ func ParseSettings(text []byte) (*Settings, error) {
 	if s.Repository, err = ParseRepositoryID(file.Repository); err != nil {
 		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
 	}
+	if s.Areas, err = parseAreas(file.Areas); err != nil {
+		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
+	}
 	for _, key := range meta.Undecoded() {
-		// The parts of areas and claims are read where they are used.
-		if len(key) > 0 && key[0] != "areas" && key[0] != "claims" {
+		// The parts of claims are read where they are used.
+		if len(key) > 0 && key[0] != "claims" {
 			s.Unknown = append(s.Unknown, key.String())
 		}
 	}
 	sort.Strings(s.Unknown)
 	return s, nil
+}
+
+// parseAreas brings prefixes to the spelling of paths. A slash at the end is how people write a folder.
+func parseAreas(table map[string]string) (map[string]string, error) {
+	if table == nil {
+		return nil, nil
+	}
+	areas := map[string]string{}
+	for written, room := range table {
+		prefix, err := CanonicalPath(strings.Trim(written, "/"))
+		if err != nil {
+			return nil, fmt.Errorf("[areas]: %w", err)
+		}
+		if prefix == "" {
+			return nil, fmt.Errorf("[areas] has %q: the whole repository is no area, since what is in none belongs to general", written)
+		}
+		if strings.TrimSpace(room) == "" {
+			return nil, fmt.Errorf("[areas] names no room for %q", written)
+		}
+		if other, twice := areas[prefix]; twice && other != room {
+			return nil, fmt.Errorf("[areas] has %q twice", prefix)
+		}
+		areas[prefix] = room
+	}
+	return areas, nil
 }
 
 // Text returns the settings as init writes them.

@@ -69,15 +69,28 @@ func (c *Clone) Sync(ctx context.Context, how SyncOptions) (*SyncReport, error) 
 		if err != nil {
 			return report, err
 		}
-		c.onNetwork(func() { err = openHost(c.Repo, c.remote, mode).fetch(ctx, objects, how.Audit) })
-		if err != nil {
-			return report, err
-		}
-		if err := c.accept(ctx, report); err != nil {
-			return report, err
+		for devices := -1; devices < c.devicesKnown(); { // again where the roster names new ones
+			devices = c.devicesKnown()
+			if err := c.fetchLogs(ctx, objects, mode, how.Audit); err != nil {
+				return report, err
+			}
+			if err := c.fetchRoster(ctx, objects, mode); err != nil {
+				return report, err
+			}
+			if err := c.accept(ctx, report); err != nil {
+				return report, err
+			}
 		}
 	}
 	if how.Push {
+		if !how.Fetch {
+			if err := c.lookAtRosterBeforePush(ctx, mode, report); err != nil {
+				return report, err
+			}
+		}
+		if err := c.sealAgain(ctx, mode, report); err != nil {
+			return report, err
+		}
 		if err := c.push(ctx, mode, how, say, report); err != nil {
 			return report, err
 		}
@@ -91,6 +104,32 @@ func (c *Clone) onNetwork(f func()) {
 	c.writing.Unlock()
 	defer c.writing.Lock()
 	f()
+}
+
+// devicesKnown counts the devices that are or were in the team.
+func (c *Clone) devicesKnown() int {
+	if c.roster == nil {
+		return 0
+	}
+	return len(c.roster.Devices) + len(c.roster.former)
+}
+
+// fetchLogs fetches the logs of the team's devices, those of former ones too; of all that call themselves logs while the team is
+// not here. writing is held.
+func (c *Clone) fetchLogs(ctx context.Context, objects *objectStore, mode gitMode, audit bool) (err error) {
+	at := openHost(c.Repo, c.remote, mode)
+	if c.roster == nil {
+		c.onNetwork(func() { err = at.fetch(ctx, objects, audit) })
+		return err
+	}
+	devices := make([]DeviceID, 0, c.devicesKnown())
+	for _, known := range []map[DeviceID]*RosterDevice{c.roster.Devices, c.roster.former} {
+		for id := range known {
+			devices = append(devices, id)
+		}
+	}
+	c.onNetwork(func() { err = at.fetchLogsOf(ctx, objects, devices, audit) })
+	return err
 }
 
 // Accept takes over what lies in the inbox, checked: the person's own `git fetch` brings it too.
@@ -130,7 +169,11 @@ func (c *Clone) accept(ctx context.Context, report *SyncReport) error {
 		c.cleaned = true
 	}
 	inbox := c.remote.inbox
-	found, _, err := refs.list(ctx, inbox, ownRefs, keptRefs)
+	roster, err := c.rosterRemote()
+	if err != nil {
+		return err
+	}
+	found, _, err := refs.list(ctx, inbox, roster.inbox+"team/roster", ownRefs, keptRefs)
 	if err != nil {
 		return err
 	}
@@ -138,7 +181,7 @@ func (c *Clone) accept(ctx context.Context, report *SyncReport) error {
 	for _, r := range found {
 		at[r.Name] = r.Hash
 	}
-	if err := c.acceptRoster(ctx, at[inbox+"team/roster"], at[rosterRef], report); err != nil {
+	if err := c.acceptRoster(ctx, roster, at[roster.inbox+"team/roster"], at[rosterRef], report); err != nil {
 		return err
 	}
 	if err := c.refresh(ctx); err != nil {
@@ -161,61 +204,6 @@ func inNamespace(refs []ref, from, to string) []ref {
 		}
 	}
 	return moved
-}
-
-// acceptRoster moves the accepted head forward to what the remote has. A chain that does not go on from it is refused.
-func (c *Clone) acceptRoster(ctx context.Context, hosted, own Hash, report *SyncReport) error {
-	if hosted == "" || hosted == own {
-		return nil
-	}
-	objects, err := c.store(ctx)
-	if err != nil {
-		return err
-	}
-	refuse := func(format string, args ...any) error {
-		problem := Problem{Ref: c.remote.inbox + "team/roster", What: fmt.Sprintf(format, args...)}
-		report.Problems = append(report.Problems, problem)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.problems[problem.Ref] = problem
-		return nil
-	}
-	chain, err := readRosterChain(ctx, objects, hosted)
-	if err != nil {
-		return refuse("the roster of %s cannot be read: %v", c.remote, err)
-	}
-	roster, err := VerifyRoster(c.settings.Team, chain)
-	if err != nil {
-		return refuse("the roster of %s is refused: %v", c.remote, err)
-	}
-	if _, reached, err := objects.readChain(ctx, hosted, own, maxRosterSeq); err != nil {
-		return err
-	} else if !reached {
-		if _, behind, err := objects.readChain(ctx, own, hosted, maxRosterSeq); err == nil && behind {
-			return nil // ours goes on from theirs; the push brings it
-		}
-		return refuse("the roster of %s (entry %d, %s) does not go on from the one accepted here: somebody started a second team, or the host lost entries", c.remote, roster.Head.Seq, roster.Head.Hash)
-	}
-	if err := openRefs(c.Repo).change(ctx, refChange{Name: rosterRef, Old: own, New: hosted}); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.problems, c.remote.inbox+"team/roster")
-	if err := c.takeRoster(chain); err != nil {
-		return err
-	}
-	if err := c.home.rememberHead(c.settings.Team, c.roster); err != nil {
-		return err
-	}
-	// What an older roster could not judge is judged again.
-	clear(c.refused)
-	for _, at := range c.refs {
-		if at.Unopened > 0 {
-			return c.reload(ctx)
-		}
-	}
-	return nil
 }
 
 // acceptLog checks what the inbox has of one log beyond what was kept, and moves the kept ref to the last good segment.
@@ -312,7 +300,7 @@ func (c *Clone) republish(ctx context.Context, log logRef, own string, tip Hash)
 	}
 	rooms, count := map[RoomID][]*Entry{}, 0
 	for _, s := range here.entries {
-		if stands[s.ID()] {
+		if stands[s.ID()] || !c.inRoom(s.Room) {
 			continue
 		}
 		rooms[s.Room] = append(rooms[s.Room], s.Entry)
@@ -346,6 +334,11 @@ func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say fun
 	if c.roster == nil {
 		return fmt.Errorf("the team %s is not here yet, and the remote does not have it", c.settings.Team)
 	}
+	roster, err := c.rosterRemote()
+	if err != nil {
+		return err
+	}
+	elsewhere := roster.inbox != c.remote.inbox // its own push is ChangeRoster's
 	refs := openRefs(c.Repo)
 	inbox := c.remote.inbox
 	found, _, err := refs.list(ctx, inbox, ownRefs, keptRefs)
@@ -374,6 +367,8 @@ func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say fun
 			continue
 		}
 		switch {
+		case place.Roster && elsewhere:
+			continue
 		case own && (place.Roster || place.Log != 0 && place.Writer.Device() == c.device.ID):
 			if hosted[tail] == "" {
 				break
@@ -446,19 +441,4 @@ func hasLater(hosted map[string]Hash, place refPlace) bool {
 		}
 	}
 	return false
-}
-
-// rememberHead keeps the highest roster head seen of a team.
-func (h *Home) rememberHead(team TeamID, roster *Roster) error {
-	if roster == nil {
-		return nil
-	}
-	return h.UpdateKnown(func(k *Known) error {
-		pin := k.Teams[team.String()]
-		if pin.Head == "" || pin.HeadSeq < roster.Head.Seq {
-			pin.HeadSeq, pin.Head = roster.Head.Seq, roster.Head.Hash.String()
-			k.Teams[team.String()] = pin
-		}
-		return nil
-	})
 }

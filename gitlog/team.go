@@ -47,14 +47,20 @@ func (c *Clone) takeRoster(chain []RosterCommit) error {
 	if err != nil {
 		return err
 	}
-	if pin := known.Teams[c.settings.Team.String()]; pin.Head != "" && !roster.Has(pin.HeadSeq, pin.Head) {
+	pin := known.Teams[c.settings.Team.String()]
+	if c.behind = pin.Head != "" && roster.Head.Seq < pin.HeadSeq; c.behind {
+		// What was accepted here stays good for reading. Sealing has to wait: this device knows that more has happened.
+		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: roster.Head.Seq,
+			What: fmt.Sprintf("another clone on this machine has seen the team's roster up to entry %d, and this one has it up to %d: run `knoot sync`", pin.HeadSeq, roster.Head.Seq)}
+	} else if pin.Head != "" && !roster.Has(pin.HeadSeq, pin.Head) {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: pin.HeadSeq,
 			What: fmt.Sprintf("the roster does not go on from entry %d that was seen before (%s): the host has lost it, or shows another", pin.HeadSeq, pin.Head)}
 		return nil
 	}
 	keys, err := roster.OpenEpochs(c.device)
-	if err == nil {
-		err = roster.ReadNames(keys)
+	// Who is not in the team any more, or not yet, cannot read the names of what came since.
+	if nerr := roster.ReadNames(keys); err == nil && roster.Devices[c.device.ID] != nil {
+		err = nerr
 	}
 	if err != nil {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: roster.Head.Seq, What: err.Error()}

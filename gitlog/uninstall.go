@@ -116,7 +116,7 @@ func uninstallFromHost(ctx context.Context, repo *Repository, home *Home, report
 	if c.remote == nil {
 		return ErrNoRemote
 	}
-	alone := c.roster != nil && len(c.roster.Devices) == 1 && c.roster.Devices[c.device.ID] != nil
+	alone := c.roster != nil && c.roster.onlyDevice(c.device.ID)
 	h := openHost(repo, c.remote, gitForeground)
 	report.OnHost, err = h.deleteFromHost(ctx, func(p refPlace) bool {
 		return p.Log != 0 && p.Writer.Device() == c.device.ID || p.Roster && alone

@@ -7,11 +7,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/cryptotest"
@@ -35,6 +37,9 @@ func TestMakeVectors(t *testing.T) {
 	addVectors(t, "keys.json", makeKeyVectors(t, x), func(v keyVector) string { return v.Name })
 	addVectors(t, "segment.json", makeSegmentVectors(t, x), func(v segmentVector) string { return v.Name })
 	addVectors(t, "roster.json", makeRosterVectors(t), func(v rosterVector) string { return v.Name })
+
+	addVectors(t, "roster.json", makeTeamVectors(t), func(v rosterVector) string { return v.Name })
+	addVectors(t, "request.json", makeRequestVectors(t), func(v requestVector) string { return v.Name })
 
 	file := entryVectors{Team: bytes.Repeat([]byte{0x11}, 32), Repository: bytes.Repeat([]byte{0x22}, 16)}
 	if data, err := os.ReadFile(filepath.Join(vectorFolder, "entry.json")); err == nil {
@@ -835,7 +840,6 @@ func makeRosterVectors(t *testing.T) []rosterVector {
 		f.names = map[any]any{cbor.ByteString("short"): intMap{1: "Ash"}}
 	}, nameless)
 
-	// After genesis this version applies nothing, but it knows what belongs to the chain.
 	second := func(name, fault string, newer bool, signer *Device, change func(payload intMap, prev Digest)) {
 		commit, key := forgeGenesis(t, device, nil)
 		prev := Digest(sha256.Sum256(commit.Entry))
@@ -858,9 +862,13 @@ func makeRosterVectors(t *testing.T) []rosterVector {
 		if fault == "" {
 			step = ""
 		}
-		add(name, step, fault, []RosterCommit{commit, {Entry: entry}}, key, func(v *rosterVector) { v.Newer = newer })
+		add(name, step, fault, []RosterCommit{commit, {Entry: entry}}, key, func(v *rosterVector) {
+			if v.Newer = newer; fault == "" && !newer {
+				v.Head = 1
+			}
+		})
 	}
-	second("then an operation that this version cannot apply", "", true, device, nil)
+	second("then a member", "", false, device, nil)
 	second("then version 2", "", true, device, func(p intMap, _ Digest) { p[1] = uint64(2) })
 	second("then operation 19", "", true, device, func(p intMap, _ Digest) { p[5] = []any{[]any{uint64(19), intMap{}}} })
 	second("then a second team", "state", false, device, func(p intMap, _ Digest) {
@@ -875,5 +883,189 @@ func makeRosterVectors(t *testing.T) []rosterVector {
 		p[4] = uint64(1_600_000_000_000)
 		forgeGenesis(t, device, func(f *rosterForgery) { p[5] = []any{[]any{uint64(1), f.team}} })
 	})
+	return vectors
+}
+
+// makeTeamVectors draws chains of every operation (see drawn). The last entry is refused where there is an error.
+func makeTeamVectors(t *testing.T) []rosterVector {
+	const bob = "A: team -> A: member bob, device bob B"
+	const invited = "A: team -> A: member bob, invite bob P"
+	var vectors []rosterVector
+	for _, c := range []struct {
+		name, chain  string
+		last         string // the entry that is refused; "" for none
+		fault        string
+		head         uint64 // of what counts
+		device       string
+		opens, names string
+	}{
+		{"a member and a device", bob, "", "", 1, "B", "general 1", "ann bob"},
+		{"a member removed", bob + " -> A: expel bob B.1.3+B.2.7", "", "", 2, "A", "general 2", "ann"},
+		{"a removed member's device", bob + " -> A: expel bob B.1.3 -> A: member eve", "", "", 3, "B", "general 1", "-"},
+		{"a device removed by its member", bob + " -> B: device bob C -> C: remove B B.1.1", "", "", 3, "C", "general 2", "ann bob"},
+		{"an invitation", invited, "", "", 1, "P", "general 1", "ann bob"},
+		{"an invitation used", invited + " -> P: join P new B", "", "", 2, "B", "general 2", "ann bob"},
+		{"an invitation cancelled", invited + " -> A: cancel P, expel bob", "", "", 2, "A", "general 2", "ann"},
+		{"a room made, granted and revoked", bob + " -> A: room pay ann -> A: grant pay bob -> A: revoke pay bob B.1.1", "", "", 4, "B", "general 1, pay 1", "ann bob"},
+		{"areas set, moved and removed", bob + " -> A: room pay bob, area src pay -> A: area src general -> A: no-area src general", "", "", 4, "A", "general 1, pay 1", "ann bob"},
+		{"an epoch begun", bob + " -> A: epoch general", "", "", 2, "B", "general 2", "ann bob"},
+		{"an admin named and dismissed", bob + " -> A: room pay ann -> A: admin bob -> B: dismiss ann", "", "", 4, "B", "general 1, pay 1", "ann bob"},
+		{"a repository, a log retired, a minimum version", bob + " -> A: repository x -> A: expel bob -> A: retire B -> A: minimum 1", "", "", 5, "A", "general 2", "ann"},
+
+		{"a member adds a member", bob, "B: member eve", "signer", 1, "", "", ""},
+		{"a member adds another's device", bob, "B: device ann C", "signer", 1, "", "", ""},
+		{"a removed device signs", bob + " -> A: remove B", "B: device bob C", "signer", 2, "", "", ""},
+		{"an admin named in the same entry signs too early", bob, "B: admin bob, member eve", "signer", 1, "", "", ""},
+		{"an invitation does something else", invited, "P: device bob C", "signer", 1, "", "", ""},
+		{"an invitation joins for another", invited, "A: join P new B", "signer", 1, "", "", ""},
+		{"an invitation used twice", invited + " -> P: join P new B", "P: join P new C", "signer", 2, "", "", ""},
+		{"an expired invitation", invited, "P: at 1700000009000, join P new B", "state", 1, "", "", ""},
+		{"an epoch of a room that the signer is not in", bob + " -> A: room pay ann", "B: remove B, epoch pay", "signer", 2, "", "", ""},
+		{"a removal without a new epoch", bob, "A: expel bob, bare", "no-epoch", 1, "", "", ""},
+		{"a room without an epoch", bob, "A: room pay bob, bare", "no-epoch", 1, "", "", ""},
+		{"a removal without key files", bob, "A: remove B, keyless", "no-key-file", 1, "", "", ""},
+		{"a removal without a link file", bob, "A: remove B, linkless", "files", 1, "", "", ""},
+		{"a grant without a key file", bob + " -> A: room pay ann", "A: grant pay bob, keyless", "no-key-file", 2, "", "", ""},
+		{"the last admin device removed", bob, "A: remove A", "no-admin", 1, "", "", ""},
+		{"a removed key again", bob + " -> A: remove B", "A: device bob B", "state", 2, "", "", ""},
+		{"a cut of another device's log", bob, "A: remove B A.1.1", "state", 1, "", "", ""},
+		{"two epochs of a room at once", bob, "A: epoch general, epoch general", "state", 1, "", "", ""},
+		{"an admin loses a room", bob + " -> A: room pay bob -> A: admin bob", "A: revoke pay bob", "state", 3, "", "", ""},
+		{"a log retired whose device is in the team", bob, "A: retire B", "state", 1, "", "", ""},
+		{"all or none", bob, "A: member eve, member eve", "state", 1, "", "", ""},
+	} {
+		d := draw(t, c.chain)
+		chain := d.chain
+		if c.last != "" {
+			commit, err := d.step(c.last)
+			if err == nil {
+				t.Errorf("%q was taken", c.last)
+			}
+			chain = append(slices.Clip(chain), commit)
+		}
+		team := sha256.Sum256(chain[0].Entry)
+		v := rosterVector{Name: c.name, Team: team[:], Head: c.head, Error: c.fault}
+		device := d.device("A")
+		if c.device != "" {
+			device = d.device(c.device)
+		}
+		v.Device, v.Identity = device.ID[:], device.Age.String()
+		if c.fault != "" {
+			v.Step = "chain"
+		}
+		for _, part := range strings.Split(c.opens, ", ") {
+			var room string
+			var epochs uint64
+			if _, err := fmt.Sscan(part, &room, &epochs); err != nil {
+				continue
+			}
+			for n := range epochs {
+				key := d.keys[RoomEpoch{d.room(room), n + 1}]
+				v.Epochs = append(v.Epochs, epochVector{key.Room[:], key.Number, key.identity.String()})
+			}
+		}
+		if c.names == "-" { // what came after it left
+			v.Step, v.Error = "names", "identity"
+		}
+		for _, name := range strings.Fields(c.names) {
+			if v.Names == nil {
+				v.Names = map[string]string{}
+			}
+			if name != "-" {
+				v.Names[d.hex(name)] = name
+			}
+		}
+		for _, commit := range chain {
+			cv := commitVector{Entry: commit.Entry, Files: map[string]hexBytes{}}
+			for name, data := range commit.Files {
+				cv.Files[name] = data
+			}
+			v.Chain = append(v.Chain, cv)
+		}
+		vectors = append(vectors, v)
+	}
+	return vectors
+}
+
+// spell is the fingerprint's spelling, by the book: as a row of bits, cut into 4, 2, 4, 2, 4.
+func spell(b []byte) string {
+	var bits string
+	for _, c := range b {
+		bits += fmt.Sprintf("%08b", c)
+	}
+	var words []string
+	for len(bits) > 0 {
+		word := ""
+		for _, n := range []int{4, 2, 4, 2, 4} {
+			i, err := strconv.ParseUint(bits[:n], 2, 8)
+			if err != nil {
+				panic(err)
+			}
+			word += string(map[int]string{4: "bdfghjklmnprstvz", 2: "aiou"}[n][i])
+			bits = bits[n:]
+		}
+		words = append(words, word)
+	}
+	return strings.Join(words, "-")
+}
+
+func makeRequestVectors(t *testing.T) []requestVector {
+	d := draw(t, "A: team -> A: epoch general")
+	general, device, thief := d.keys[RoomEpoch{d.state.General, 2}], d.device("B"), d.device("C")
+	var vectors []requestVector
+	add := func(name, step, fault string, change func(payload, text intMap), signer *Device, kid DeviceID, context signingContext) {
+		text := intMap{1: "Bob", 2: "bob@example.org", 3: "laptop"}
+		payload := intMap{
+			1: uint64(1), 2: d.state.Team[:], 3: []byte(device.Sign.Public().(ed25519.PublicKey)), 4: device.Age.Recipient().String(),
+			5: uint64(1_700_000_000_000), 6: uint64(2),
+		}
+		change(payload, text)
+		digest, moved := payload[99], false
+		delete(payload, 99)
+		if digest != nil {
+			moved = true
+		}
+		rest := sha256.Sum256(encodeCBOR(payload))
+		if moved {
+			rest[0] ^= 1
+		}
+		if _, there := payload[7]; !there {
+			sealed, err := seal(general.identity.Recipient(), encodeCBOR(intMap{1: rest[:], 2: text}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			payload[7] = sealed
+		}
+		data, err := sign(signer.Sign, context, encodeCBOR(map[any]any{1: algorithmEdDSA, 4: kid[:]}), encodeCBOR(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		vectors = append(vectors, requestVector{
+			Name: name, Team: d.state.Team[:], Open: []epochVector{{general.Room[:], 2, general.identity.String()}}, Request: data, Step: step, Error: fault,
+		})
+	}
+	plain := func(name, step, fault string, change func(payload, text intMap)) {
+		add(name, step, fault, change, device, device.ID, requestContext)
+	}
+	nothing := func(payload, text intMap) {}
+	plain("a request", "", "", nothing)
+	vectors[0].Device, vectors[0].Time = device.ID[:], 1_700_000_000_000
+	vectors[0].Who = map[string]string{"name": "Bob", "address": "bob@example.org", "label": "laptop"}
+	sum := sha256.Sum256(slices.Concat([]byte("knoot/request/1\x00"), d.state.Team[:], device.Sign.Public().(ed25519.PublicKey), []byte(device.Age.Recipient().String())))
+	vectors[0].Words = spell(sum[:8])
+
+	plain("of version 2", "parse", "newer", func(p, _ intMap) { p[1] = uint64(2) })
+	plain("with key 8", "parse", "newer", func(p, _ intMap) { p[8] = true })
+	plain("without a time", "parse", "missing", func(p, _ intMap) { delete(p, 5) })
+	plain("for another team", "parse", "request", func(p, _ intMap) { p[2] = make([]byte, 32) })
+	plain("recipient cut short", "parse", "recipient", func(p, _ intMap) { p[4] = p[4].(string)[:1_958] })
+	plain("over 16 KiB", "parse", "too-large", func(p, _ intMap) { p[64] = make([]byte, 16<<10) })
+	add("signed by another", "parse", "signature", nothing, thief, device.ID, requestContext)
+	add("kid of another", "parse", "key-id", nothing, thief, thief.ID, requestContext)
+	add("signed as a roster entry", "parse", "signature", nothing, device, device.ID, rosterContext)
+	plain("texts of another request", "open", "moved", func(p, _ intMap) { p[99] = true })
+	plain("an empty name", "open", "type", func(_, x intMap) { x[1] = "" })
+	plain("a name over 256 bytes", "open", "too-large", func(_, x intMap) { x[1] = strings.Repeat("x", 257) })
+	plain("texts that are not sealed", "open", "stanza", func(p, _ intMap) { p[7] = []byte("Bob") })
 	return vectors
 }

@@ -59,6 +59,9 @@ var faults = map[string]error{
 	"signer":            errSigner,
 	"files":             errFiles,
 	"no-key-file":       errNoKeyFile,
+	"no-epoch":          errNoEpoch,
+	"no-admin":          errNoAdmin,
+	"request":           errRequest,
 	"state":             errState,
 	"roster-behind":     ErrRosterBehind,
 	"not-admitted":      errNotAdmitted,
@@ -214,6 +217,19 @@ type keyVector struct {
 	Agent      string            `json:"agent"`
 	Session    string            `json:"session"`
 	Token      string            `json:"session_token"`
+}
+
+type requestVector struct {
+	Name    string            `json:"name"`
+	Team    hexBytes          `json:"team"`
+	Open    []epochVector     `json:"open"` // general's epochs
+	Request hexBytes          `json:"request"`
+	Device  hexBytes          `json:"device,omitempty"`
+	Time    uint64            `json:"time,omitempty"`
+	Who     map[string]string `json:"who,omitempty"`
+	Words   string            `json:"fingerprint,omitempty"`
+	Step    string            `json:"step,omitempty"` // parse or open: where the error comes
+	Error   string            `json:"error,omitempty"`
 }
 
 func readVectors[T any](t testing.TB, file string) T {
@@ -433,4 +449,38 @@ func TestKeyVectors(t *testing.T) {
 			same("session", token.Session(repository, device, v.Agent, v.Session), v.Token)
 		})
 	}
+}
+
+func TestRequestVectors(t *testing.T) {
+	for _, v := range readVectors[[]requestVector](t, "request.json") {
+		t.Run(v.Name, func(t *testing.T) {
+			step, err := v.run(t)
+			checkFault(t, err, v.Error)
+			if v.Error != "" && step != v.Step {
+				t.Errorf("failed at %q, want %q", step, v.Step)
+			}
+		})
+	}
+}
+
+func (v *requestVector) run(t *testing.T) (step string, err error) {
+	q, err := parseRequest(v.Request, TeamID(v.Team))
+	if err != nil {
+		return "parse", err
+	}
+	ring := Keyring{}
+	for i := range v.Open {
+		key := v.Open[i].key(t)
+		ring[key.RoomEpoch] = key
+	}
+	if err := q.openTexts(RoomID(v.Open[0].Room), ring); err != nil {
+		return "open", err
+	}
+	if !bytes.Equal(q.Device[:], v.Device) || uint64(q.Time) != v.Time || q.Name != v.Who["name"] || q.Address != v.Who["address"] || q.Label != v.Who["label"] {
+		t.Errorf("%+v, want %x, %d, %v", q, v.Device, v.Time, v.Who)
+	}
+	if got := q.Fingerprint(); got != v.Words {
+		t.Errorf("fingerprint %s, want %s", got, v.Words)
+	}
+	return "", nil
 }

@@ -24,6 +24,7 @@ type StoryEvent struct {
 	Member  string `json:"member"`
 	Branch  string `json:"branch"`
 	Text    string `json:"text"`
+	Former  bool   `json:"-"` // the member has left the team
 }
 
 // StoryCommit is one of git's own commits on the path.
@@ -90,6 +91,7 @@ func (c *Clone) tellEvents(story *Story, names []string, fold bool, now Millis) 
 			})
 		})
 	}
+	told := make(map[eventKey]bool)
 	sessions := make(map[sessionKey]bool)
 	for _, s := range events {
 		if s.Event != nil && here(s) {
@@ -104,15 +106,29 @@ func (c *Clone) tellEvents(story *Story, names []string, fold bool, now Millis) 
 		if !here(s) && !(said && sessions[sessionKey{s.Author, s.Event.Agent + ":" + s.Event.Session}]) {
 			continue
 		}
+		// One whose paths lie in several rooms was written into each.
+		key := eventKey{s.Author, s.Kind, s.Time, s.Nonce}
+		if told[key] {
+			continue
+		}
+		told[key] = true
 		e := StoryEvent{
 			At: stampText(s.Time), Kind: s.Kind.String(), Session: s.Event.Session, Agent: s.Event.Agent, Member: c.MemberName(s.Author),
-			Branch: s.Event.Branch, Text: s.Event.Text,
+			Branch: s.Event.Branch, Text: s.Event.Text, Former: c.Former(s.Author),
 		}
 		if said && s.Time+intentLife < now {
 			e.Text = ""
 		}
 		story.Events = append(story.Events, e)
 	}
+}
+
+// eventKey is what the parts of one event have in common.
+type eventKey struct {
+	device DeviceID
+	kind   EntryKind
+	time   Millis
+	nonce  [8]byte
 }
 
 // history adds git's commits on a path and returns all names that the path had.

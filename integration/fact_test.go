@@ -20,8 +20,8 @@ const (
 	factText = "all money is integer cents, never floats"
 )
 
-// shop is a host repository and two people's clones of it in which knoot is set up. Until a team can admit a second device,
-// both use one device's keys.
+// shop is a host repository and two people's clones of it in which knoot is set up. Both use one device's keys, and so
+// its daemon.
 type shop struct {
 	host       string
 	priya, sam *stage.Person

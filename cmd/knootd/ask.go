@@ -12,7 +12,7 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
-// askTime bounds what the daemon may take for a command. A sync waits for the network.
+// askTime bounds what the daemon may take for a command; syncTime where that waits for the network.
 const (
 	askTime  = 15 * time.Second
 	syncTime = 5 * time.Minute
@@ -33,7 +33,7 @@ func (c *console) perform(ctx context.Context, op string, body, answer any) erro
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	wait := askTime
-	if op == "sync" {
+	if op == "sync" || op == "team" {
 		wait = syncTime
 	}
 	asking, cancel := context.WithTimeout(ctx, wait)
@@ -81,17 +81,27 @@ func (c *console) performHere(ctx context.Context, op string, body []byte, calle
 	if err := lock(ctx, w.Clone); err != nil {
 		return nil, err
 	}
+	w.Host = gitlog.SyncOptions{Ask: true, Progress: func(line string) { fmt.Fprintln(c.stderr, line) }}
 	var done any
 	if op == "sync" {
 		var r daemon.SyncRequest
 		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("sync: %w", err)
 		}
-		if err := w.Clone.Flush(ctx); err != nil {
-			return nil, err
+		// A device that is not in the team yet cannot make a segment; what is fetched may say that it is.
+		unwritten := w.Clone.Flush(ctx)
+		if unwritten != nil || r.FetchOnly {
+			if done, err = w.Clone.Sync(ctx, gitlog.SyncOptions{Fetch: true, Audit: true, Progress: w.Host.Progress}); err != nil {
+				return nil, err
+			}
+			if r.FetchOnly {
+				return json.Marshal(done)
+			}
+			if unwritten = w.Clone.Flush(ctx); unwritten != nil {
+				return nil, unwritten
+			}
 		}
-		done, err = w.Clone.Sync(ctx, gitlog.SyncOptions{Fetch: true, Push: !r.FetchOnly, Audit: true,
-			Progress: func(line string) { fmt.Fprintln(c.stderr, line) }})
+		done, err = w.Clone.Sync(ctx, gitlog.SyncOptions{Fetch: true, Push: true, Audit: true, Progress: w.Host.Progress})
 	} else {
 		var live []daemon.LiveSession
 		if live, err = daemon.LiveSessions(w.Home, gitlog.MillisOf(c.now())); err == nil {

@@ -16,7 +16,8 @@ func (c *console) commands() *ffcli.Command {
 		{"Set up and look", []*ffcli.Command{c.initCommand(), c.statusCommand(), c.offCommand(), c.onCommand(), c.demoCommand(), c.versionCommand()}},
 		{"Say something", []*ffcli.Command{c.rememberCommand(), c.cacheCommand(), c.planCommand(), c.confirmCommand(), c.forgetCommand()}},
 		{"Look something up", []*ffcli.Command{c.recallCommand(), c.whyCommand(), c.exportCommand(), c.shownCommand(), c.statsCommand()}},
-		{"Behind it", []*ffcli.Command{c.daemonCommand(), c.syncCommand(), c.trustCommand()}},
+		{"The team", []*ffcli.Command{c.joinCommand(), c.memberCommand(), c.roomCommand(), c.areasCommand()}},
+		{"Behind it", []*ffcli.Command{c.daemonCommand(), c.syncCommand(), c.verifyCommand(), c.trustCommand()}},
 	}
 	root := &ffcli.Command{Name: "knoot"}
 	var b strings.Builder

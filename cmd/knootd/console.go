@@ -75,10 +75,12 @@ func (c *console) dispatch(ctx context.Context, root *ffcli.Command, args []stri
 	switch args[0] {
 	case "-h", "-help", "--help", "help":
 		about := root
-		if len(args) > 1 {
-			if about = find(root, args[1]); about == nil {
-				return unknown(root, args[1])
+		for _, name := range args[1:] {
+			below := find(about, name)
+			if below == nil {
+				return unknown(about, name)
 			}
+			about = below
 		}
 		fmt.Fprint(c.stdout, about.UsageFunc(about))
 		return nil
@@ -92,7 +94,22 @@ func (c *console) dispatch(ctx context.Context, root *ffcli.Command, args []stri
 		}
 		return unknown(root, args[0])
 	}
-	err := command.Parse(flagsFirst(command.FlagSet, args[1:]))
+	for args = args[1:]; len(command.Subcommands) > 0; args = args[1:] {
+		if len(args) == 0 {
+			return misusef("`knoot %s` is followed by %s; `knoot %[1]s -h` says more", command.Name, orList(lastWords(command.Subcommands)))
+		}
+		switch args[0] {
+		case "-h", "-help", "--help":
+			fmt.Fprint(c.stdout, command.UsageFunc(command))
+			return nil
+		}
+		below := find(command, args[0])
+		if below == nil {
+			return unknown(command, args[0])
+		}
+		command = below
+	}
+	err := command.Parse(flagsFirst(command.FlagSet, args))
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(c.stdout, command.UsageFunc(command))
@@ -104,26 +121,43 @@ func (c *console) dispatch(ctx context.Context, root *ffcli.Command, args []stri
 	return command.Run(ctx)
 }
 
-func find(root *ffcli.Command, name string) *ffcli.Command {
-	for _, command := range root.Subcommands {
-		if command.Name == name {
+// find returns the command below another whose name ends in that word: "add" below "member" is "member add".
+func find(above *ffcli.Command, word string) *ffcli.Command {
+	for _, command := range above.Subcommands {
+		if lastWord(command) == word {
 			return command
 		}
 	}
 	return nil
 }
 
-func unknown(root *ffcli.Command, name string) error {
-	best, distance := "", len(name)/2+1
-	for _, command := range root.Subcommands {
-		if d := editDistance(name, command.Name); d < distance {
+func lastWord(command *ffcli.Command) string {
+	return command.Name[strings.LastIndexByte(command.Name, ' ')+1:]
+}
+
+func lastWords(commands []*ffcli.Command) []string {
+	var words []string
+	for _, command := range commands {
+		words = append(words, lastWord(command))
+	}
+	return words
+}
+
+func unknown(above *ffcli.Command, word string) error {
+	best, distance := "", len(word)/2+1
+	for _, command := range above.Subcommands {
+		if d := editDistance(word, lastWord(command)); d < distance {
 			best, distance = command.Name, d
 		}
 	}
-	if best != "" {
-		return misusef("there is no command %q; did you mean `knoot %s`?", name, best)
+	group := "knoot "
+	if above.Name != "knoot" {
+		group += above.Name + " "
 	}
-	return misusef("there is no command %q; `knoot -h` lists them", name)
+	if best != "" {
+		return misusef("there is no command %q; did you mean `knoot %s`?", strings.TrimPrefix(group, "knoot ")+word, best)
+	}
+	return misusef("there is no command %q; `%s-h` lists them", strings.TrimPrefix(group, "knoot ")+word, group)
 }
 
 // editDistance counts the letters to change, add, drop or swap with a neighbour to get from a to b.

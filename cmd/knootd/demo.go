@@ -20,9 +20,9 @@ import (
 
 func (c *console) demoCommand() *ffcli.Command {
 	return command(manual{
-		name: "demo", short: "Show what knoot does, with two agents in a throw-away folder",
-		long: `It makes a host repository and two clones, plays the hooks of two agents through the
-real executables, and checks all that it shows: it exits 1 if anything is not so.
+		name: "demo", short: "Show what knoot does, with three people in a throw-away folder",
+		long: `It makes a host repository and three clones, each of a person with keys of their own,
+plays the hooks of agents through the real executables, and checks all that it shows: it exits 1 if anything is not so.
 Nothing of yours is read or changed.`,
 		example: "knoot demo",
 	}, newFlags("demo"), func(ctx context.Context, args []string) error {
@@ -42,7 +42,7 @@ const (
 
 // demoTime bounds the whole demo, which takes a few seconds, and demoPatience one brief.
 const (
-	demoTime     = 3 * time.Minute
+	demoTime     = 4 * time.Minute
 	demoPatience = 20 * time.Second
 )
 
@@ -70,7 +70,7 @@ func (c *console) demo(ctx context.Context) (err error) {
 	}
 	s := &theatre{console: c, dir: dir, bin: bin}
 	defer func() {
-		if serr := s.stopDaemon(); err == nil {
+		if serr := s.stopDaemons(); err == nil {
 			err = serr
 		}
 	}()
@@ -78,12 +78,13 @@ func (c *console) demo(ctx context.Context) (err error) {
 		title string
 		play  func(context.Context) error
 	}{
-		{"Two people share a repository. Each runs `knoot init` once.", s.setUp},
+		{"Priya begins a team with `knoot init`. Sam, on another machine, asks to join it.", s.setUp},
 		{"Priya's agent learns something, and leaves it as a fact.", s.publish},
 		{"What is on the git host: sealed bytes.", s.lookAtHost},
 		{"Sam's agent opens the same file, in another clone. Nobody asks knoot.", s.briefSam},
 		{"Sam changes the file, without any agent, and pushes.", s.change},
 		{"Priya's next agent is told the fact, that it may be stale, and who changed the file.", s.briefPriya},
+		{"Ash joins by a key, reads, and leaves. What is written after stays closed to Ash's keys.", s.leave},
 	} {
 		fmt.Fprintf(c.stdout, "%s\n\n", c.bold(fmt.Sprintf("%d. %s", i+1, scene.title)))
 		if err := scene.play(ctx); err != nil {
@@ -99,17 +100,18 @@ func (c *console) demo(ctx context.Context) (err error) {
 type theatre struct {
 	*console
 	dir, bin string
-	daemon   *exec.Cmd
+	daemons  []*exec.Cmd
 	commit   string // of sam's change
 }
 
 func (s *theatre) clone(person string) string { return filepath.Join(s.dir, person) }
 
-// environment is what the demo's programs see: nothing of the person who runs it but PATH and what every program needs.
-func (s *theatre) environment(more ...string) []string {
+// environment is what the programs of one of the demo's people see: keys of their own, and nothing of the person who runs it but
+// PATH and what every program needs.
+func (s *theatre) environment(person string, more ...string) []string {
 	env := []string{
 		"PATH=" + s.bin + string(os.PathListSeparator) + s.getenv("PATH"),
-		"HOME=" + filepath.Join(s.dir, "home"), "KNOOT_HOME=" + filepath.Join(s.dir, "keys"),
+		"HOME=" + filepath.Join(s.dir, "home"), "KNOOT_HOME=" + filepath.Join(s.dir, "keys", person),
 		"GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
 	}
 	for _, name := range []string{"TMPDIR", "LANG", "LC_ALL", "SystemRoot"} {
@@ -120,18 +122,27 @@ func (s *theatre) environment(more ...string) []string {
 	return append(env, more...)
 }
 
-// run runs a program in a folder and returns what it printed.
+// run runs a program in a folder, which is named after whose it is, and returns what it printed.
 func (s *theatre) run(ctx context.Context, dir string, stdin []byte, env []string, name string, args ...string) (string, error) {
+	out, err := s.tryRun(ctx, dir, stdin, env, name, args...)
+	if err != nil {
+		return "", err
+	}
+	return out, nil
+}
+
+// tryRun is run for a program that may fail: what it printed counts all the same.
+func (s *theatre) tryRun(ctx context.Context, dir string, stdin []byte, env []string, name string, args ...string) (string, error) {
 	if name == "knoot" {
 		name = filepath.Join(s.bin, name)
 	}
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir, cmd.Env, cmd.Stdin = dir, s.environment(env...), bytes.NewReader(stdin)
+	cmd.Dir, cmd.Env, cmd.Stdin = dir, s.environment(filepath.Base(dir), env...), bytes.NewReader(stdin)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("`%s %s` failed: %s (%w)", filepath.Base(name), strings.Join(args, " "), oneLine(stderr.String()), err)
+		return string(out), fmt.Errorf("`%s %s` failed: %s (%w)", filepath.Base(name), strings.Join(args, " "), oneLine(stderr.String()), err)
 	}
 	return string(out), nil
 }
@@ -166,10 +177,10 @@ func (s *theatre) setUp(ctx context.Context) error {
 	if err := s.all(ctx, s.dir, []string{"init", "-q", "--bare", "-b", "main", host}, []string{"clone", "-q", host, "priya"}); err != nil {
 		return err
 	}
-	if err := s.startDaemon(ctx); err != nil {
+	priya, sam := s.clone("priya"), s.clone("sam")
+	if err := s.startDaemon(ctx, "priya"); err != nil {
 		return err
 	}
-	priya, sam := s.clone("priya"), s.clone("sam")
 	if err := s.identity(ctx, priya, "priya"); err != nil {
 		return err
 	}
@@ -179,17 +190,46 @@ func (s *theatre) setUp(ctx context.Context) error {
 	if err := s.initKnoot(ctx, "priya"); err != nil {
 		return err
 	}
-	if err := s.all(ctx, priya, []string{"add", "-A"}, []string{"commit", "-qm", "Billing"}, []string{"push", "-q", "-u", "origin", "HEAD:main"},
-		[]string{"clone", "-q", host, sam}); err != nil {
+	if err := s.all(ctx, priya, []string{"add", "-A"}, []string{"commit", "-qm", "Billing"}, []string{"push", "-q", "-u", "origin", "HEAD:main"}); err != nil {
 		return err
 	}
-	if err := s.identity(ctx, sam, "sam"); err != nil {
+	if err := s.comes(ctx, "sam"); err != nil {
 		return err
 	}
-	if err := s.initKnoot(ctx, "sam"); err != nil {
+	asked, err := s.run(ctx, sam, nil, nil, "knoot", "join", "--no-wait")
+	if err != nil {
 		return err
 	}
-	return nil
+	var words, id string
+	for line := range strings.Lines(asked) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[0] == "words" {
+			words = fields[1]
+		}
+		if _, request, ok := strings.Cut(line, "--request "); ok {
+			id = strings.TrimSpace(request)
+		}
+	}
+	if words == "" || id == "" {
+		return fmt.Errorf("`knoot join` printed no words to compare: %q", asked)
+	}
+	s.show("sam", "knoot join", "You ask to be let into the team.\n  words   "+words)
+	if _, err := s.run(ctx, priya, nil, nil, "knoot", "sync"); err != nil {
+		return err
+	}
+	// Status exits 1 as long as no hook ran; the words are what counts.
+	status, _ := s.tryRun(ctx, priya, nil, nil, "knoot", "status", "--json")
+	if !strings.Contains(status, words) {
+		return fmt.Errorf("priya's `knoot status` does not show the words %s", words)
+	}
+	out, err := s.run(ctx, priya, nil, nil, "knoot", "member", "add", "sam@example.com", "--request", id)
+	if err != nil {
+		return err
+	}
+	s.show("priya", "knoot member add sam@example.com --request "+id+"    # `knoot status` showed the same words", out)
+	if _, err := s.run(ctx, sam, nil, nil, "knoot", "join"); err != nil {
+		return err
+	}
+	return s.startDaemon(ctx, "sam")
 }
 
 func (s *theatre) initKnoot(ctx context.Context, person string) error {
@@ -199,6 +239,93 @@ func (s *theatre) initKnoot(ctx context.Context, person string) error {
 	}
 	verdict, _, _ := strings.Cut(out, "\n")
 	s.show(person, "knoot init", verdict)
+	return nil
+}
+
+// comes makes the clone of another person.
+func (s *theatre) comes(ctx context.Context, person string) error {
+	if err := s.all(ctx, s.dir, []string{"clone", "-q", filepath.Join(s.dir, "host.git"), person}); err != nil {
+		return err
+	}
+	return s.identity(ctx, s.clone(person), person)
+}
+
+// What is written once ash has left.
+const (
+	demoLater     = "price-list"
+	demoLaterText = "the new price list counts from the first of May"
+)
+
+func (s *theatre) leave(ctx context.Context) error {
+	priya, ash := s.clone("priya"), s.clone("ash")
+	if err := s.comes(ctx, "ash"); err != nil {
+		return err
+	}
+	out, err := s.run(ctx, priya, nil, nil, "knoot", "member", "add", "ash@example.com", "--json")
+	if err != nil {
+		return err
+	}
+	var invitation keyAnswer
+	if err := json.Unmarshal([]byte(out), &invitation); err != nil {
+		return fmt.Errorf("`knoot member add --json` printed %q: %w", out, err)
+	}
+	s.show("priya", "knoot member add ash@example.com", invitation.Key[:min(len(invitation.Key), 40)]+"...")
+	if _, err := s.run(ctx, ash, nil, nil, "knoot", "join", invitation.Key); err != nil {
+		return err
+	}
+	s.show("ash", "knoot join "+invitation.Key[:min(len(invitation.Key), 20)]+"...", "")
+	if out, err = s.run(ctx, ash, nil, nil, "knoot", "recall"); err != nil {
+		return err
+	}
+	s.show("ash", "knoot recall", out)
+	if !strings.Contains(oneLine(out), demoText) {
+		return fmt.Errorf("ash has joined and cannot read the history: %q", out)
+	}
+	if out, err = s.run(ctx, priya, nil, nil, "knoot", "member", "rm", "ash@example.com"); err != nil {
+		return err
+	}
+	s.show("priya", "knoot member rm ash@example.com", out)
+	if _, err := s.run(ctx, priya, nil, nil, "knoot", "remember", "--name", demoLater, "--path", demoPath, demoLaterText); err != nil {
+		return err
+	}
+	s.show("priya", fmt.Sprintf("knoot remember --name %s --path %s %q", demoLater, demoPath, demoLaterText), "")
+	if _, err := s.run(ctx, priya, nil, nil, "knoot", "sync"); err != nil {
+		return err
+	}
+
+	// Ash takes a copy of all that the host has.
+	if err := s.all(ctx, s.dir, []string{"clone", "-q", "--mirror", filepath.Join(s.dir, "host.git"), "copy.git"}); err != nil {
+		return err
+	}
+	if err := s.all(ctx, ash, []string{"remote", "set-url", "origin", filepath.Join(s.dir, "copy.git")}); err != nil {
+		return err
+	}
+	if _, err := s.run(ctx, ash, nil, nil, "knoot", "trust"); err != nil {
+		return err
+	}
+	_, _ = s.tryRun(ctx, ash, nil, nil, "knoot", "sync") // it fetches, and says that nothing is written any more
+	later, err := s.run(ctx, s.dir, nil, nil, "git", "-C", priya, "for-each-ref", "--format=%(objectname)", "refs/knoot/memory")
+	if err != nil {
+		return err
+	}
+	for tip := range strings.Lines(later) {
+		if _, err := s.run(ctx, ash, nil, nil, "git", "cat-file", "-e", strings.TrimSpace(tip)); err != nil {
+			return fmt.Errorf("ash's copy lacks what priya wrote last, so that nothing would be shown: %w", err)
+		}
+	}
+	for _, command := range []string{"recall", "export"} {
+		if out, err = s.run(ctx, ash, nil, nil, "knoot", command); err != nil {
+			return err
+		}
+		out = oneLine(out)
+		if !strings.Contains(out, demoText) {
+			return fmt.Errorf("what ash could read before is gone: %q", out)
+		}
+		if strings.Contains(out, demoLater) || strings.Contains(out, demoLaterText) {
+			return errors.New("ash's old keys opened what was written after the removal")
+		}
+	}
+	s.checked("with ash's keys and a full copy of the host the later fact does not open; the earlier one does.")
 	return nil
 }
 
@@ -417,39 +544,39 @@ func (s *theatre) hook(ctx context.Context, clone, session string, p payload) (s
 	return answer.HookSpecificOutput.AdditionalContext, nil
 }
 
-// startDaemon starts a daemon of the stage's own, and waits until it listens.
-func (s *theatre) startDaemon(ctx context.Context) error {
-	s.daemon = exec.Command(filepath.Join(s.bin, "knoot"), "daemon")
-	s.daemon.Dir, s.daemon.Env = s.dir, s.environment()
+// startDaemon starts a daemon of one of the people, and waits until it listens.
+func (s *theatre) startDaemon(ctx context.Context, person string) error {
+	daemon := exec.Command(filepath.Join(s.bin, "knoot"), "daemon")
+	daemon.Dir, daemon.Env = s.dir, s.environment(person)
 	var stderr bytes.Buffer
-	s.daemon.Stderr = &stderr
-	out, err := s.daemon.StdoutPipe()
+	daemon.Stderr = &stderr
+	out, err := daemon.StdoutPipe()
 	if err != nil {
 		return err
 	}
-	if err := s.daemon.Start(); err != nil {
-		s.daemon = nil
+	if err := daemon.Start(); err != nil {
 		return fmt.Errorf("the daemon does not start: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = s.daemon.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() { _ = daemon.Process.Kill() })
 	defer stop()
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-		_ = s.daemon.Wait()
-		s.daemon = nil
+		_ = daemon.Wait()
 		return fmt.Errorf("the daemon does not start: %s", oneLine(stderr.String()))
 	}
+	s.daemons = append(s.daemons, daemon)
 	return nil
 }
 
-func (s *theatre) stopDaemon() error {
-	if s.daemon == nil {
-		return nil
+func (s *theatre) stopDaemons() (err error) {
+	for _, daemon := range s.daemons {
+		if serr := daemon.Process.Signal(syscall.SIGTERM); serr != nil && !errors.Is(serr, os.ErrProcessDone) && err == nil {
+			err = serr
+		}
 	}
-	if err := s.daemon.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return err
+	for _, daemon := range s.daemons {
+		if werr := daemon.Wait(); werr != nil && err == nil {
+			err = fmt.Errorf("a daemon did not end well: %w", werr)
+		}
 	}
-	if err := s.daemon.Wait(); err != nil {
-		return fmt.Errorf("the daemon did not end well: %w", err)
-	}
-	return nil
+	return err
 }

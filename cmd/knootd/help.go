@@ -27,13 +27,38 @@ func command(m manual, flags *flag.FlagSet, exec func(ctx context.Context, args 
 		Name: m.name, ShortUsage: usage, ShortHelp: m.short, FlagSet: flags, Exec: exec,
 		UsageFunc: func(*ffcli.Command) string {
 			var b strings.Builder
-			fmt.Fprintf(&b, "Usage: %s\n\n%s.\n", usage, m.short)
+			fmt.Fprintf(&b, "%s\n\n%s.\n", strings.Join(wrap("Usage: "+usage, helpWidth-4), "\n    "), m.short)
 			if m.long != "" {
 				for _, paragraph := range strings.Split(m.long, "\n\n") {
 					fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(paragraph, helpWidth), "\n"))
 				}
 			}
 			b.WriteString(flagHelp(flags))
+			fmt.Fprintf(&b, "\nExample:\n%s\n", indent(strings.TrimSpace(m.example), "  "))
+			return b.String()
+		},
+	}
+}
+
+// group makes a command that is nothing but those below it.
+func group(m manual, commands ...*ffcli.Command) *ffcli.Command {
+	return &ffcli.Command{
+		Name: m.name, ShortUsage: "knoot " + m.name + " COMMAND", ShortHelp: m.short, FlagSet: newFlags(m.name), Subcommands: commands,
+		UsageFunc: func(*ffcli.Command) string {
+			var b strings.Builder
+			fmt.Fprintf(&b, "Usage: knoot %s COMMAND [FLAGS] [ARGUMENTS]\n\n%s.\n", m.name, m.short)
+			if m.long != "" {
+				fmt.Fprintf(&b, "\n%s\n", strings.Join(wrap(m.long, helpWidth), "\n"))
+			}
+			b.WriteByte('\n')
+			width := 0
+			for _, command := range commands {
+				width = max(width, len(command.Name))
+			}
+			for _, command := range commands {
+				lines := wrap(command.ShortHelp, helpWidth-width-3)
+				fmt.Fprintf(&b, "  %-*s %s\n", width, command.Name, strings.Join(lines, "\n"+strings.Repeat(" ", width+3)))
+			}
 			fmt.Fprintf(&b, "\nExample:\n%s\n", indent(strings.TrimSpace(m.example), "  "))
 			return b.String()
 		},

@@ -39,26 +39,33 @@ func allowRules() []string {
 }
 
 type initFlags struct {
-	user, private, local, allow, uninstall, remote *bool
+	user, private, local, allow, uninstall, remote, noRecovery *bool
+	roster                                                     *string
 }
 
 func (c *console) initCommand() *ffcli.Command {
 	flags := newFlags("init")
 	f := initFlags{
-		user:      flags.Bool("user", false, "put the hooks into your own settings (~/.claude), for all your repositories"),
-		private:   flags.Bool("private", false, "leave the work tree untouched: nothing to commit, nobody else is concerned"),
-		local:     flags.Bool("local", false, "never push: what is remembered stays in this clone"),
-		allow:     flags.Bool("allow", false, "let Claude Code run knoot's own commands (remember, recall, ...) without asking"),
-		uninstall: flags.Bool("uninstall", false, "take everything out of this clone again; needs a person"),
-		remote:    flags.Bool("remote", false, "with --uninstall: delete what this clone wrote on the remote, too"),
+		user:       flags.Bool("user", false, "put the hooks into your own settings (~/.claude), for all your repositories"),
+		private:    flags.Bool("private", false, "leave the work tree untouched: nothing to commit, nobody else is concerned"),
+		local:      flags.Bool("local", false, "never push: what is remembered stays in this clone"),
+		allow:      flags.Bool("allow", false, "let Claude Code run knoot's own commands (remember, recall, ...) without asking"),
+		uninstall:  flags.Bool("uninstall", false, "take everything out of this clone again; needs a person"),
+		roster:     flags.String("roster", "", "make this repository one of a team whose roster is in another, at this `URL`; for admins"),
+		noRecovery: flags.Bool("no-recovery", false, "a new team: make no recovery key"),
+		remote:     flags.Bool("remote", false, "with --uninstall: delete what this clone wrote on the remote, too"),
 	}
 	return command(manual{
-		name: "init", usage: "[--user|--private] [--local] [--allow]|--uninstall [--remote]",
-		short: "Set knoot up in this repository, or join the team that is there",
+		name: "init", usage: "[--user|--private] [--local] [--allow] [--no-recovery] [--roster URL] | --uninstall [--remote]",
+		short: "Set knoot up in this repository, or in another clone of it",
 		long: `It writes .knoot.toml and adds hooks to .claude/settings.json, both to be committed;
 all else in that file stays as it is. It may be run again at any time. It syncs with
 the remote that git's configuration names as knoot.remote, else upstream, else that
 of the default branch.
+
+Where nobody has begun a team yet, you begin one, and are shown a recovery key, once:
+with it "knoot join KEY" lets you back in when all your devices are lost. A device that
+is not in the team that is there is let in by "knoot join".
 
 Claude Code reads a repository's hooks only when it is started at its root. Whoever
 starts it in folders below uses --user.`,
@@ -69,7 +76,9 @@ starts it in folders below uses --user.`,
 			return misusef("`knoot init` takes no argument: change to the repository first")
 		case *f.remote && !*f.uninstall:
 			return misusef("--remote goes with --uninstall; the remote to sync with is set by `git config knoot.remote NAME`")
-		case *f.uninstall && (*f.private || *f.local || *f.allow):
+		case *f.local && *f.roster != "":
+			return misusef("--roster names a team elsewhere, and --local never asks anybody: one or the other")
+		case *f.uninstall && (*f.private || *f.local || *f.allow || *f.noRecovery || *f.roster != ""):
 			return misusef("--uninstall takes everything out, however it was put in; only --remote and --user go with it")
 		}
 		if c.idle() {
@@ -113,20 +122,13 @@ func (c *console) checkGit(ctx context.Context) error {
 }
 
 func (c *console) setUp(ctx context.Context, repo *gitlog.Repository, home *gitlog.Home, f initFlags) error {
-	name, err := gitConfig(ctx, repo, "user.name")
+	who, err := c.whoAmI(ctx, repo)
 	if err != nil {
 		return err
 	}
-	if name == "" {
-		return errors.New("git does not know your name, under which your team sees what you say: run `git config --global user.name \"Your Name\"`")
-	}
-	address, err := gitConfig(ctx, repo, "user.email")
-	if err != nil {
-		return err
-	}
-	label, _ := os.Hostname() // a name for people; without one the device has its id
 	report, err := gitlog.Init(ctx, repo, home, gitlog.InitOptions{
-		Local: *f.local, Private: *f.private, Name: name, Address: address, Label: label,
+		Local: *f.local, Private: *f.private, Name: who.name, Address: who.address, Label: who.label,
+		Recovery: !*f.noRecovery, Roster: *f.roster,
 		Progress: func(line string) { fmt.Fprintln(c.stderr, line) },
 	})
 	if err != nil {
@@ -138,16 +140,54 @@ func (c *console) setUp(ctx context.Context, repo *gitlog.Repository, home *gitl
 			report.Warnings = append(report.Warnings, fmt.Sprintf("What the team knows could not be fetched: %v.", err))
 		}
 	}
+	wrote, herr := c.addHooks(repo, f, report.Wrote)
+	fmt.Fprintf(c.stdout, "knoot is set up in %s.\n", repo.Root)
+	section(c, "Wrote", wrote, "nothing: all was there")
+	section(c, "Shared", c.shared(report), "")
+	c.toMend(report.Warnings)
+	if report.Recovery != "" {
+		fmt.Fprintln(c.stdout)
+		c.printRecoveryKey(report.Recovery)
+	}
+	var next []string
+	if toCommit := c.toCommit(ctx, repo, *f.user || *f.private, *f.private); len(toCommit) > 0 {
+		next = append(next, fmt.Sprintf("git add %s && git commit -m \"Share what agents learn\"", strings.Join(toCommit, " ")))
+	}
+	next = append(next, "start Claude Code in "+repo.Root+", then `knoot status`")
+	fmt.Fprintf(c.stdout, "\n%s\n  %s\n", c.bold("Next"), strings.Join(next, "\n  "))
+	fmt.Fprintln(c.stdout, "\nPause with `knoot off`. Undo with `knoot init --uninstall`.")
+	return herr
+}
+
+// person is who works in a clone, by git's configuration, and on which machine.
+type person struct{ name, address, label string }
+
+func (c *console) whoAmI(ctx context.Context, repo *gitlog.Repository) (p person, err error) {
+	if p.name, err = gitConfig(ctx, repo, "user.name"); err != nil {
+		return p, err
+	}
+	if p.name == "" {
+		return p, errors.New("git does not know your name, under which your team sees what you say: run `git config --global user.name \"Your Name\"`")
+	}
+	if p.address, err = gitConfig(ctx, repo, "user.email"); err != nil {
+		return p, err
+	}
+	p.label, _ = os.Hostname() // a name for people; without one the device has its id
+	return p, nil
+}
+
+// addHooks adds the hooks of Claude Code, and returns what was written with a line for that. An error is for the end: all else is
+// done.
+func (c *console) addHooks(repo *gitlog.Repository, f initFlags, wrote []string) (_ []string, err error) {
 	ours := *f.user || *f.private
 	path := filepath.Join(repo.Root, ".claude", "settings.json")
 	if ours {
 		if path, err = c.claudeUserSettings(); err != nil {
-			return err
+			return wrote, err
 		}
 	}
 	settings := claudeSettings(*f.allow)
 	changed, herr := changeFile(path, settings.add)
-	wrote := report.Wrote
 	if changed {
 		what := "hooks for Claude Code"
 		if *f.allow {
@@ -159,20 +199,14 @@ func (c *console) setUp(ctx context.Context, repo *gitlog.Repository, home *gitl
 	for i := range wrote {
 		wrote[i] = strings.ReplaceAll(wrote[i], repo.Root+string(filepath.Separator), "")
 	}
-	fmt.Fprintf(c.stdout, "knoot is set up in %s.\n", repo.Root)
-	section(c, "Wrote", wrote, "nothing: all was there")
-	section(c, "Shared", c.shared(report), "")
-	if len(report.Warnings) > 0 {
-		section(c, "To mend", report.Warnings, "")
+	return wrote, herr
+}
+
+// toMend prints what did not work, where anything did not.
+func (c *console) toMend(warnings []string) {
+	if len(warnings) > 0 {
+		section(c, "To mend", warnings, "")
 	}
-	var next []string
-	if toCommit := c.toCommit(ctx, repo, ours, *f.private); len(toCommit) > 0 {
-		next = append(next, fmt.Sprintf("git add %s && git commit -m \"Share what agents learn\"", strings.Join(toCommit, " ")))
-	}
-	next = append(next, "start Claude Code in "+repo.Root+", then `knoot status`")
-	fmt.Fprintf(c.stdout, "\n%s\n  %s\n", c.bold("Next"), strings.Join(next, "\n  "))
-	fmt.Fprintln(c.stdout, "\nPause with `knoot off`. Undo with `knoot init --uninstall`.")
-	return herr
 }
 
 // section prints a heading and its lines, wrapped.

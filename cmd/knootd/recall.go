@@ -165,7 +165,10 @@ func by(r gitlog.Recalled) string {
 	switch {
 	case r.Item == nil:
 	case r.Item.Fact != nil && r.Item.Fact.By == gitlog.ByAgent, r.Item.Plan != nil && r.Item.Plan.Session != "":
-		return name + "'s agent"
+		name += "'s agent"
+	}
+	if r.Former {
+		name += " (former member)"
 	}
 	return name
 }

@@ -49,6 +49,10 @@ func reference(t *testing.T) string {
 	for _, command := range c.commands().Subcommands {
 		fmt.Fprintf(&b, "\n## knoot %s\n", command.Name)
 		show(command.Name, "-h")
+		for _, below := range command.Subcommands {
+			fmt.Fprintf(&b, "\n### knoot %s\n", below.Name)
+			show(append(strings.Fields(below.Name), "-h")...)
+		}
 	}
 	return b.String()
 }
@@ -112,26 +116,37 @@ func TestFlagsStandAnywhere(t *testing.T) {
 
 func TestMisuse(t *testing.T) {
 	for line, want := range map[string]string{
-		"remeber x":               "did you mean `knoot remember`?",
-		"frobnicate":              "`knoot -h` lists them",
-		"--json recall":           "a command comes first",
-		"version now":             "takes no argument",
-		"remember text":           "--name NAME",
-		"remember --name n":       "there is no text",
-		"cache --name n text":     "--path PATH",
-		"recall --color":          "there is no flag -color",
-		"stats --since yesterday": "is no time",
-		"plan":                    "there is no plan",
-		"plan --clear text":       "--clear takes no plan",
-		"forget":                  "--last",
-		"forget --last n":         "takes no name",
-		"confirm":                 "knoot confirm NAME",
-		"why":                     "knoot why PATH",
-		"off --for ever":          "no length of time",
-		"init --remote":           "goes with --uninstall",
-		"daemon --stop --install": "one or the other",
-		"export --since never":    "is no time",
-		"shown a b":               "name one session",
+		"remeber x":                "did you mean `knoot remember`?",
+		"frobnicate":               "`knoot -h` lists them",
+		"--json recall":            "a command comes first",
+		"version now":              "takes no argument",
+		"remember text":            "--name NAME",
+		"remember --name n":        "there is no text",
+		"cache --name n text":      "--path PATH",
+		"recall --color":           "there is no flag -color",
+		"stats --since yesterday":  "is no time",
+		"plan":                     "there is no plan",
+		"plan --clear text":        "--clear takes no plan",
+		"forget":                   "--last",
+		"forget --last n":          "takes no name",
+		"confirm":                  "knoot confirm NAME",
+		"why":                      "knoot why PATH",
+		"off --for ever":           "no length of time",
+		"init --remote":            "goes with --uninstall",
+		"daemon --stop --install":  "one or the other",
+		"export --since never":     "is no time",
+		"shown a b":                "name one session",
+		"member":                   "is followed by add, ls or rm",
+		"member ad x":              "did you mean `knoot member add`?",
+		"member add":               "knoot member add EMAIL",
+		"member add nobody":        "no mail address",
+		"member rm":                "EMAIL or --device ID",
+		"member rm a@b --device c": "EMAIL or --device ID",
+		"room frobnicate":          "`knoot room -h` lists them",
+		"room grant x":             "ROOM EMAIL",
+		"areas --write":            "goes with --import-codeowners",
+		"join a b":                 "one key",
+		"trust --roster 12":        "64 hex digits",
 	} {
 		c, stdout, stderr := testConsole(t)
 		code := c.run(context.Background(), strings.Fields(line))

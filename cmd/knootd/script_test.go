@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/peterbourgon/ff/v3/ffcli"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"knoot.dev/knoot/daemon/socket"
@@ -23,6 +24,7 @@ func TestMain(m *testing.M) { os.Exit(stage.Run(m)) }
 // The scripts run the two executables as people type them. Beside testscript's own commands they have:
 //
 //	shop          makes host.git and a clone of it, app, with a commit that has src/billing.js and src/cart.js
+//	person NAME   goes on as somebody else, with a home, a git configuration and keys of their own
 //	daemon        starts a daemon, and waits until it listens; it ends with the script
 //	listen KIND   puts something else on the daemon's socket: one that hangs, or one that answers garbage
 func TestScripts(t *testing.T) {
@@ -36,6 +38,7 @@ func TestScripts(t *testing.T) {
 			"shop": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(makeShop(ts.MkAbs("."), ts.Getenv))
 			},
+			"person": func(ts *testscript.TestScript, _ bool, args []string) { becomePerson(ts, args[0]) },
 			"daemon": func(ts *testscript.TestScript, _ bool, _ []string) { startDaemon(ts) },
 			"listen": func(ts *testscript.TestScript, _ bool, args []string) { listen(ts, args[0]) },
 		},
@@ -59,8 +62,7 @@ func setUpScript(e *testscript.Env, bin string) error {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		return err
 	}
-	config := "[user]\n\tname = Priya\n\temail = priya@example.com\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n"
-	if err := os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(config), 0o600); err != nil {
+	if err := writeGitConfig(home, "Priya"); err != nil {
 		return err
 	}
 	e.Setenv("PATH", bin+string(os.PathListSeparator)+e.Getenv("PATH"))
@@ -69,6 +71,28 @@ func setUpScript(e *testscript.Env, bin string) error {
 	e.Setenv("GIT_CONFIG_NOSYSTEM", "1")
 	e.Setenv("LC_ALL", "C")
 	return nil
+}
+
+func writeGitConfig(home, name string) error {
+	config := fmt.Sprintf("[user]\n\tname = %s\n\temail = %s@example.com\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n", name, strings.ToLower(name))
+	return os.WriteFile(filepath.Join(home, ".gitconfig"), []byte(config), 0o600)
+}
+
+// becomePerson makes what follows in a script somebody else's doing; who was there before is found again.
+func becomePerson(ts *testscript.TestScript, name string) {
+	home := ts.MkAbs(filepath.Join(ts.Getenv("WORK"), "people", name))
+	short, err := os.ReadFile(filepath.Join(home, "keys"))
+	if err != nil {
+		ts.Check(os.MkdirAll(home, 0o700))
+		keys, err := os.MkdirTemp("", "k")
+		ts.Check(err)
+		ts.Defer(func() { os.RemoveAll(keys) })
+		short = []byte(keys)
+		ts.Check(os.WriteFile(filepath.Join(home, "keys"), short, 0o600))
+		ts.Check(writeGitConfig(home, strings.ToUpper(name[:1])+name[1:]))
+	}
+	ts.Setenv("HOME", home)
+	ts.Setenv("KNOOT_HOME", string(short))
 }
 
 const billing = "export function total(lines) {\n  return lines.reduce((a, b) => a + b, 0)\n}\n"
@@ -158,8 +182,20 @@ func listen(ts *testscript.TestScript, kind string) {
 func TestExamples(t *testing.T) {
 	bin := stage.Executables(t, stage.Version)
 	c, _, _ := testConsole(t)
+	var all []*ffcli.Command
 	for _, command := range c.commands().Subcommands {
-		if command.Name == "demo" { // a script of its own
+		all = append(append(all, command), command.Subcommands...)
+	}
+	// What has to be there before an example makes sense.
+	before := map[string][]string{
+		"member rm":   {"member add sam@example.com"},
+		"room add":    {"member add sam@example.com"},
+		"room grant":  {"member add ash@example.com", "room add payments"},
+		"room revoke": {"member add sam@example.com", "room add payments sam@example.com"},
+		"room rm":     {"member add sam@example.com", "room add payments sam@example.com"},
+	}
+	for _, command := range all {
+		if command.Name == "demo" || command.Name == "join" { // scripts of their own
 			continue
 		}
 		t.Run(command.Name, func(t *testing.T) {
@@ -181,6 +217,9 @@ func TestExamples(t *testing.T) {
 				p.Knoot(app, "init")
 				p.Knoot(app, "remember", "--name", "money", "--path", "src/billing.js", "all money is integer cents")
 				p.Knoot(app, "remember", "--name", "cart", "--path", "src/cart.js", "the cart may be empty")
+			}
+			for _, line := range before[command.Name] {
+				p.Knoot(app, strings.Fields(line)...)
 			}
 			if command.Name == "status" { // on once a hook ran
 				p.StartDaemon()

@@ -237,11 +237,7 @@ func (e *examination) lookAtClone(ctx context.Context, repo *gitlog.Repository, 
 	settings := clone.Settings()
 	e.good("set up", "team %.8s, by %s", settings.Team, plain(settings.Source))
 	e.good("keys", "device %.8s in %s", clone.Device().ID, home.Dir)
-	if name := clone.Member(); name == "" {
-		e.missing("team", "`knoot init` joins it where that is possible; else ask an admin of the team", "this device is no member of the team")
-	} else {
-		e.good("team", "you are %s", name)
-	}
+	e.lookAtTeam(ctx, clone)
 	if clone.SettingsDiffer() {
 		e.bad("checkout", "nothing to do, unless the change is yours: it counts once it is on the default branch",
 			"%s of this checkout is not that of the default branch, and is ignored", gitlog.SettingsFile)
@@ -256,18 +252,100 @@ func (e *examination) lookAtClone(ctx context.Context, repo *gitlog.Repository, 
 	for _, change := range changes {
 		e.missing("trust", "if that is right: `knoot trust`", "%s: sync is off", change)
 	}
+	if err := clone.LookAtHost(ctx); err != nil {
+		e.bad("roster", "`knoot sync` says more", "what was fetched of the team cannot be read: %v", err)
+	}
 	for _, p := range clone.Problems() {
 		what := fmt.Sprintf("%s: %s", p.Ref, p.What)
 		if p.Seq != 0 {
 			what = fmt.Sprintf("%s, segment %d: %s", p.Ref, p.Seq, p.What)
 		}
 		if strings.Contains(p.Ref, "/team/") {
-			e.missing("roster", "ask whoever runs the remote what happened to it; nothing is synced until then", "%s", what)
+			e.missing("roster", "ask a colleague which head `knoot status` shows them, and whoever runs the remote what happened to it; if that state is right: `knoot trust --roster HASH`", "%s", what)
 		} else {
 			e.bad("log", "what is whole still counts; `knoot sync` may bring a sound copy", "%s", what)
 		}
 	}
 	return clone
+}
+
+// lookAtTeam tells who this device is in the team, and what an admin has to answer.
+func (e *examination) lookAtTeam(ctx context.Context, clone *gitlog.Clone) {
+	roster, device := clone.Roster(), clone.Device().ID
+	switch {
+	case roster == nil:
+		e.missing("team", "`knoot sync`", "the team is not in this clone")
+		return
+	case roster.Devices[device] == nil && roster.DeviceKey(device) != nil:
+		e.missing("team", "to come back, move device.key, device.age and device.local away from "+e.keysFolder()+" and run `knoot join`", "this device was removed from the team")
+		return
+	case roster.Devices[device] == nil:
+		waiting, err := clone.Waiting(ctx)
+		switch {
+		case err != nil:
+			e.missing("team", "see the sentence", "%v", err)
+		case waiting != nil:
+			e.missing("team", fmt.Sprintf("ask an admin to read the words with you, and then: `knoot member add EMAIL --request %.8s`; `knoot sync` brings the answer", device),
+				"this device waits for an admin of the team to let it in, by the words %s", waiting.Fingerprint())
+		default:
+			e.missing("team", "`knoot join`", "this device is not in the team")
+		}
+		return
+	}
+	e.good("team", "you are %s, %s of %s; roster entry %d, %s", plain(clone.Member()), roleOf(roster, device), plural(len(roster.Members), "member"), roster.Head.Seq, roster.Head.Hash)
+	if roster.Newer != nil {
+		e.missing("roster", "update knoot", "%v", roster.Newer)
+	}
+	if roleOf(roster, device) != "admin" {
+		return
+	}
+	requests, dropped, err := clone.Requests(ctx)
+	if err != nil {
+		e.bad("requests", "see the sentence", "%v", err)
+	}
+	for _, q := range requests {
+		who, address := "somebody", "EMAIL"
+		if q.Name != "" {
+			who = q.Name
+		}
+		if q.Address != "" {
+			who, address = who+" <"+q.Address+">", q.Address
+		}
+		e.bad("request", fmt.Sprintf("if the words are the same there: `knoot member add %s --request %.8s`", address, q.Device),
+			"%s asks to join with the device %.8s %s, until %s, words %s", who, q.Device, q.Label, day(q.Expires()), q.Fingerprint())
+	}
+	if dropped > 0 {
+		e.bad("requests", "answer those that are shown", "%d more ask to join", dropped)
+	}
+	now := gitlog.MillisOf(e.now())
+	for _, m := range sortedMembers(roster) {
+		for _, d := range roster.DevicesOf(m.ID) {
+			switch stateOf(d, now) {
+			case "invited":
+				e.good("invitation", "%s <%s> has not used the key yet, which holds until %s", m.Name, m.Address, day(d.Expires))
+			case "expired":
+				e.bad("invitation", fmt.Sprintf("`knoot member rm --device %.8s`, and `knoot member add %s` for a new one", d.ID, m.Address), "%s <%s> did not use the key in time", m.Name, m.Address)
+			}
+		}
+	}
+	if differences := areaDifferences(clone.Settings().Areas, roster); len(differences) > 0 {
+		e.bad("areas", "`knoot areas` shows them, `knoot areas --apply` enters them", "%s proposes other areas than count", gitlog.SettingsFile)
+	}
+}
+
+func (e *examination) keysFolder() string {
+	home, err := gitlog.OpenHome(e.getenv)
+	if err != nil {
+		return "~/.knoot"
+	}
+	return home.Dir
+}
+
+func roleOf(roster *gitlog.Roster, device gitlog.DeviceID) string {
+	if m := roster.MemberOf(device); m != nil && m.Admin {
+		return "admin"
+	}
+	return "one"
 }
 
 func (e *examination) lookAtHooks(repo *gitlog.Repository, home *gitlog.Home) {

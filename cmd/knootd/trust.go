@@ -3,17 +3,27 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"knoot.dev/knoot/daemon"
 )
 
 func (c *console) trustCommand() *ffcli.Command {
 	flags := newFlags("trust")
+	head := flags.String("roster", "", "follow the roster that the host shows, though it does not go on from the one seen before: it has the entry with this `HASH`")
 	return command(manual{
-		name: "trust", short: "Accept that this clone's team, remote or relay is another now",
+		name: "trust", usage: "[--roster HASH]", short: "Accept that this clone's team, remote or relay is another now",
 		long: `knoot remembers on this machine what a clone belonged to when it was first seen, and
 stops syncing when a commit changes that. This shows old and new, and goes on with
-the new. Needs a person: an agent is told to ask its user.`,
+the new.
+
+It also remembers how far the team's roster had come, and refuses one that does not go
+on from there: the host may have lost entries, or somebody shows another team. --roster
+follows it all the same; ask a colleague first which hash "knoot status" shows there.
+
+Needs a person: an agent is told to ask its user.`,
 		example: "knoot trust",
 	}, flags, func(ctx context.Context, args []string) error {
 		if err := noArguments("trust", args); err != nil {
@@ -24,6 +34,16 @@ the new. Needs a person: an agent is told to ask its user.`,
 		}
 		if err := c.needPerson(); err != nil {
 			return err
+		}
+		if *head != "" {
+			if len(*head) != 64 || strings.Trim(strings.ToLower(*head), "0123456789abcdef") != "" {
+				return misusef("--roster takes the 64 hex digits of an entry's hash, as `knoot status` shows them")
+			}
+			if answer, err := c.changeTeam(ctx, daemon.TeamRequest{Do: "trust", Head: strings.ToLower(*head)}); err != nil || answer == nil {
+				return err
+			}
+			fmt.Fprintln(c.stdout, "The roster that the host shows is followed from now on.")
+			return nil
 		}
 		clone, err := c.open(ctx)
 		if err != nil {

@@ -71,6 +71,9 @@ func (c *console) printStory(s *gitlog.Story) {
 		if e.Agent != "" {
 			who = strings.TrimSpace(possessive(who) + " " + plain(e.Agent))
 		}
+		if e.Former {
+			who += " (former member)"
+		}
 		what := spokenEvent(e.Kind)
 		if e.Branch != "" {
 			what += " on " + plain(strings.TrimPrefix(e.Branch, "refs/heads/"))
