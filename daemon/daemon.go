@@ -134,7 +134,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 		return fail(err)
 	}
 	d.config = newSettings(loc.Home, config)
-	d.state = newState(d.home, stateName(loc), d.log)
+	d.state = newState(d.home, stateName("sessions", loc), d.log)
 	if err := d.state.load(d.now()); err != nil {
 		return fail(err)
 	}

@@ -21,7 +21,7 @@ type state struct {
 
 	mu       sync.Mutex
 	sessions sessions                 // guarded by mu
-	file     *stateFile               // guarded by mu; nil while this device has no keys
+	file     *stateFile[stateRecord]  // guarded by mu; nil while this device has no keys
 	failed   bool                     // guarded by mu: the last write failed, and that was logged
 	seen     map[onceKey]time.Time    // guarded by mu: hooks of the last seconds
 	lastHook map[string]gitlog.Millis // guarded by mu: by agent

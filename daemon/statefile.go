@@ -15,12 +15,13 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
-// The daemon's state is a file of records, each sealed under the device's local key: what hooks reported and what they
-// were told. It is only ever appended to, and written anew when the daemon starts.
+// What the daemon must not forget is in files of records, each sealed under the device's local key; the one of sessions
+// (stateRecord) says what hooks reported and what they were told. They are only ever appended to, and written anew when
+// the daemon starts.
 //
 // A file is a header of 16 bytes, then records: their length as uint32, big-endian, and so many bytes, which open with
-// the file's name and the record's number (from 0). A record is a JSON object (stateRecord). An incomplete record at the
-// end is what a crash leaves; it is cut off.
+// the file's name and the record's number (from 0). A record is a JSON object. An incomplete record at the end is what a
+// crash leaves; it is cut off.
 const (
 	stateHeader = "knoot state 1\n\x00\x00"
 	// maxStateRecord bounds a record; a longer length is damage.
@@ -31,17 +32,17 @@ const (
 	stateRewrite = 32 << 20
 )
 
-// stateName is the name of the state file. Where socket and lock are not in the home directory, several hosts may share
-// it, each with a daemon of its own, so each has a file of its own.
-func stateName(loc socket.Location) string {
+// stateName is the name of the state file that a daemon has for something, such as "sessions". Where socket and lock are not
+// in the home directory, several hosts may share it, each with a daemon of its own, so each has a file of its own.
+func stateName(what string, loc socket.Location) string {
 	if loc.Dir == loc.Home {
-		return "sessions"
+		return what
 	}
 	host, err := os.Hostname()
 	if err != nil || host == "" {
-		return "sessions"
+		return what
 	}
-	return "sessions@" + strings.Map(func(r rune) rune {
+	return what + "@" + strings.Map(func(r rune) rune {
 		if r == '/' || r == 0 {
 			return '_'
 		}
@@ -49,8 +50,8 @@ func stateName(loc socket.Location) string {
 	}, host)
 }
 
-// stateFile is an open state file. Its owner has a lock around it.
-type stateFile struct {
+// stateFile is an open file of records R. Its owner has a lock around it.
+type stateFile[R any] struct {
 	file *os.File
 	key  [32]byte
 	name string
@@ -62,12 +63,12 @@ type stateFile struct {
 
 // openStateFile reads the file at path, cuts off an incomplete end, and leaves it open for appending. Each record is
 // given to visit, in order; one that does not open is skipped and counted.
-func openStateFile(path string, key [32]byte, visit func(*stateRecord)) (*stateFile, int, error) {
+func openStateFile[R any](path string, key [32]byte, visit func(*R)) (*stateFile[R], int, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, 0, fmt.Errorf("cannot open the daemon's state: %w", err)
 	}
-	s := &stateFile{file: file, key: key, name: filepath.Base(path)}
+	s := &stateFile[R]{file: file, key: key, name: filepath.Base(path)}
 	damaged, err := s.replay(visit)
 	if err != nil {
 		_ = file.Close()
@@ -76,7 +77,7 @@ func openStateFile(path string, key [32]byte, visit func(*stateRecord)) (*stateF
 	return s, damaged, nil
 }
 
-func (s *stateFile) replay(visit func(*stateRecord)) (damaged int, err error) {
+func (s *stateFile[R]) replay(visit func(*R)) (damaged int, err error) {
 	text, err := io.ReadAll(s.file)
 	if err != nil {
 		return 0, fmt.Errorf("cannot read the daemon's state: %w", err)
@@ -99,7 +100,7 @@ func (s *stateFile) replay(visit func(*stateRecord)) (damaged int, err error) {
 }
 
 // scanState visits the records in a state file's bytes. end is where the last whole one ends; 0: this is no state file.
-func scanState(text []byte, key *[32]byte, name string, visit func(*stateRecord)) (end int64, next uint64, damaged int) {
+func scanState[R any](text []byte, key *[32]byte, name string, visit func(*R)) (end int64, next uint64, damaged int) {
 	if !strings.HasPrefix(string(text[:min(len(text), len(stateHeader))]), stateHeader) {
 		return 0, 0, 0
 	}
@@ -111,7 +112,7 @@ func scanState(text []byte, key *[32]byte, name string, visit func(*stateRecord)
 		}
 		sealed := rest[4 : 4+n]
 		rest = rest[4+n:]
-		record := new(stateRecord)
+		record := new(R)
 		plain, err := gitlog.OpenRecord(key, stateContext(name), next, sealed)
 		if err == nil {
 			err = json.Unmarshal(plain, record)
@@ -129,7 +130,7 @@ func scanState(text []byte, key *[32]byte, name string, visit func(*stateRecord)
 func stateContext(name string) string { return "state/" + name }
 
 // append writes records in one write. What is written survives this process's end, not the machine's; see sync.
-func (s *stateFile) append(records ...*stateRecord) error {
+func (s *stateFile[R]) append(records ...*R) error {
 	var out []byte
 	for i, r := range records {
 		plain, err := json.Marshal(r)
@@ -151,7 +152,7 @@ func (s *stateFile) append(records ...*stateRecord) error {
 }
 
 // sync makes what was appended survive the machine.
-func (s *stateFile) sync() error {
+func (s *stateFile[R]) sync() error {
 	if !s.unsynced {
 		return nil
 	}
@@ -159,20 +160,20 @@ func (s *stateFile) sync() error {
 	return s.file.Sync()
 }
 
-func (s *stateFile) close() error {
+func (s *stateFile[R]) close() error {
 	_ = s.sync()
 	return s.file.Close()
 }
 
 // rewriteState puts records in the place of the file at path, and returns it open. A reader that has the old file open
 // goes on reading that.
-func rewriteState(path string, key [32]byte, records []*stateRecord) (*stateFile, error) {
+func rewriteState[R any](path string, key [32]byte, records []*R) (*stateFile[R], error) {
 	fresh := path + ".new"
 	file, err := os.OpenFile(fresh, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the daemon's state: %w", err)
 	}
-	s := &stateFile{file: file, key: key, name: filepath.Base(path), size: int64(len(stateHeader))}
+	s := &stateFile[R]{file: file, key: key, name: filepath.Base(path), size: int64(len(stateHeader))}
 	_, err = file.WriteAt([]byte(stateHeader), 0)
 	for len(records) > 0 && err == nil {
 		n := min(len(records), 64)
@@ -194,7 +195,7 @@ func rewriteState(path string, key [32]byte, records []*stateRecord) (*stateFile
 	return s, nil
 }
 
-// readStates visits the records of all state files in a home directory, file by file; a daemon may be running. key is the
+// readStates visits the records of all files of sessions in a home directory, file by file; a daemon may be running. key is the
 // device's local key.
 func readStates(home string, key *[32]byte, visit func(*stateRecord)) error {
 	dir := filepath.Join(home, "state")
