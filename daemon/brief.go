@@ -32,10 +32,14 @@ type BriefInput struct {
 	Told Told
 	// Invited says that the session was told how to leave a fact.
 	Invited bool
+	// Waits says that the context was denied a file in this turn and was not told yet that it is free.
+	Waits bool
 
 	// Paths are relative to the repository's root, as gitlog has them. Call are those of this tool call, Turn those that
 	// the session read or wrote since its turn began, Session all that it read or wrote.
 	Call, Turn, Session []string
+	// Writes are those of Call that are about to be written, at EventPreTool.
+	Writes []string
 	// Prompt is the prompt's text, at most 64 KiB, and Root the absolute path of the worktree that absolute paths in it
 	// are taken to be relative to. Used where the event is EventPrompt.
 	Prompt, Root string
@@ -51,6 +55,17 @@ type BriefInput struct {
 	Own []string
 	// Instructions is what the agent reads by itself: CLAUDE.md, AGENTS.md.
 	Instructions Instructions
+
+	// News is what happened to this session, in any order; what the context was told is among it, or not.
+	News []News
+	// TurnNumber is the number of the turn that goes on.
+	TurnNumber int
+	// Peers are the other sessions of the repository, and the people at work in it.
+	Peers []BriefPeer
+	// Doing is what this session said that it does: its plan, else its intent.
+	Doing string
+	// Queues are those of the repository's hubs.
+	Queues []BriefQueue
 
 	// Since is what changed while nobody was here, for a SessionStart with source resume or fork; nil: not known.
 	Since *SinceLast
@@ -136,6 +151,8 @@ type Brief struct {
 	// Facts are the facts and cached answers delivered, in the order of the text, and More how many did not fit.
 	Facts []DeliveredFact
 	More  int
+	// News counts the news delivered.
+	News map[NewsKind]int
 }
 
 // Compose says what an agent is told at an event. It is a pure function, and safe for use by several goroutines.
@@ -156,8 +173,18 @@ func Compose(in *BriefInput) Brief {
 		budget = in.Budget.Turn
 	case EventSubagentStart, EventPreTool, EventPostTool:
 		budget = in.Budget.Turn - in.Spent
+	case eventStop:
+		c.items = c.holds()
+		if c.put(in.Budget.Turn-in.Spent, holdHeading, false) {
+			c.brief.Cause = cause(in)
+		}
+		c.brief.Bytes = len(c.brief.Text)
+		return c.brief
 	default:
 		return c.brief
+	}
+	if in.Waits && in.Event != EventSessionStart {
+		budget -= holdReserve
 	}
 	for _, p := range order {
 		if p.at(in) {
@@ -174,15 +201,24 @@ type part struct {
 	compose func(*composer) []item
 }
 
-// order is the order of a block's parts. A denial's reason goes before all of them; peers come between what changed and
-// the facts; who else is here, and queues, come last.
+// order is the order of a block's parts. A denial's reason goes before all of them.
 var order = []part{
 	{resumes, (*composer).since},
+	{always, (*composer).newsItems},
+	{opens, (*composer).peerItems},
 	{always, (*composer).facts},
 	{starts, (*composer).areaFacts},
+	{opens, (*composer).presenceItems},
+	{opens, (*composer).queueItems},
 }
 
+// holdReserve is what a turn that was denied a file keeps of its budget, to be told at its end that it is free.
+const holdReserve = 400
+
 func always(*BriefInput) bool { return true }
+
+// opens says whether a context begins or a turn of it does: then it is told who else is at work.
+func opens(in *BriefInput) bool { return starts(in) || in.Event == EventPrompt }
 
 // starts says whether a context begins, so that it is told facts without a path.
 func starts(in *BriefInput) bool {
@@ -212,6 +248,9 @@ type item struct {
 	// write and marks, for anything else: its text, and the digests that it is known by.
 	write func() string
 	marks []LineDigest
+	kinds map[NewsKind]int // of news that it stands for
+	// waits says that it is told later where it does not fit, so that it is not counted among what is left out.
+	waits bool
 }
 
 func (i *item) text(news factNews, now time.Time) string {
@@ -225,7 +264,9 @@ type composer struct {
 	in    *BriefInput
 	told  Told
 	items []item
-	taken map[factName]bool // facts that are among the items
+	taken map[factName]bool   // facts that are among the items
+	said  map[LineDigest]bool // lines that are among the items and could come twice
+	near  map[string]bool     // keys of peers that are among the items
 	brief Brief
 }
 
@@ -293,9 +334,6 @@ func (c *composer) since() (items []item) {
 func (c *composer) toldAll(marks []LineDigest) bool {
 	return !slices.ContainsFunc(marks, func(d LineDigest) bool { return !c.told.has(d) })
 }
-
-// maxNews is how many lines of news are said one by one.
-const maxNews = 5
 
 // facts are the facts about what the session touches; before and after a tool call, about that call's paths alone.
 func (c *composer) facts() []item {
@@ -423,7 +461,7 @@ func firstPath(f *BriefFact) string {
 // fit makes the block: as many items as the budget takes, in their order, then a count of the rest.
 func (c *composer) fit(budget int) {
 	invite := c.invites()
-	if c.put(budget, invite) || invite && c.put(budget, false) {
+	if c.put(budget, heading, invite) || invite && c.put(budget, heading, false) {
 		c.brief.Cause = cause(c.in)
 	} else if invite && c.in.Event == EventSessionStart && len(invitation) <= budget {
 		c.brief.Text, c.brief.Invited, c.brief.Cause = invitation, true, cause(c.in)
@@ -443,16 +481,21 @@ func (c *composer) invites() bool {
 // maxPassed is after how many items that do not fit no further one is tried: one may be long and the next short.
 const maxPassed = 4
 
-// put writes the block into the brief; it says whether there is one.
-func (c *composer) put(budget int, invite bool) bool {
+// put writes the block, which opens with first, into the brief; it says whether there is one.
+func (c *composer) put(budget int, first string, invite bool) bool {
 	var b strings.Builder
-	b.WriteString(heading)
+	b.WriteString(first)
 	reserve := 0
 	if invite {
 		reserve = len("\n") + len(invitation)
 	}
-	total := len(c.items) + c.brief.More
-	placed, passed, lead := 0, 0, ""
+	total := c.brief.More
+	for n := range c.items {
+		if !c.items[n].waits {
+			total++
+		}
+	}
+	placed, passed, lead, said := 0, 0, "", false
 	for n := range c.items {
 		i := &c.items[n]
 		news := newFact
@@ -467,8 +510,11 @@ func (c *composer) put(budget int, invite bool) bool {
 		default:
 			text = "\n" + alsoLine + text
 		}
-		after := reserve
-		if rest := total - placed - 1; rest > 0 {
+		after, counts := reserve, 1
+		if i.waits {
+			counts = 0
+		}
+		if rest := total - placed - counts; rest > 0 {
 			after += len("\n") + len(moreLine(rest))
 		}
 		if b.Len()+len(text)+after > budget {
@@ -478,8 +524,8 @@ func (c *composer) put(budget int, invite bool) bool {
 			continue
 		}
 		b.WriteString(text)
-		lead = i.lead
-		placed++
+		lead, said = i.lead, true
+		placed += counts
 		marks := i.marks
 		if i.fact != nil {
 			f := i.fact.fact
@@ -487,13 +533,19 @@ func (c *composer) put(budget int, invite bool) bool {
 			marks = []LineDigest{name, text, i.fact.line}
 			c.brief.Facts = append(c.brief.Facts, DeliveredFact{ID: f.ID, Name: f.Name, Author: f.Author, Agent: f.Agent, Stale: f.Stale})
 		}
+		for kind, n := range i.kinds {
+			if c.brief.News == nil {
+				c.brief.News = map[NewsKind]int{}
+			}
+			c.brief.News[kind] += n
+		}
 		for _, d := range marks {
 			if !c.told.has(d) {
 				c.brief.Told = append(c.brief.Told, d)
 			}
 		}
 	}
-	if placed == 0 {
+	if !said {
 		return false
 	}
 	c.brief.More = total - placed
@@ -531,6 +583,8 @@ func cause(in *BriefInput) string {
 		return call("before")
 	case EventPostTool:
 		return call("after")
+	case eventStop:
+		return "end of the turn"
 	}
 	return "prompt"
 }

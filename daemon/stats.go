@@ -130,7 +130,7 @@ func blockItems(block string) (items []string) {
 		switch {
 		case strings.HasPrefix(line, "  ") && len(items) > 0:
 			items[len(items)-1] += "\n" + line
-		case line == "" || line == heading || line == alsoLine || strings.HasPrefix(line, sincePrefix):
+		case line == "" || line == heading || line == holdHeading || line == alsoLine || strings.HasPrefix(line, sincePrefix):
 		default:
 			items = append(items, line)
 		}

@@ -121,7 +121,7 @@ func appendLasting(out []byte, text string) []byte {
 	for i := 0; i < len(words); i++ {
 		word := func(n int) string {
 			if i+n < len(words) {
-				return strings.Trim(words[i+n], "(),.;")
+				return strings.Trim(words[i+n], "(),.;:")
 			}
 			return ""
 		}

@@ -1,0 +1,137 @@
+package daemon
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"knoot.dev/knoot/gitlog"
+)
+
+// NewsKind says what news is about.
+type NewsKind string
+
+// What happened to a session, in the order in which it is told.
+const (
+	NewsFreed     NewsKind = "freed"     // a file that it was denied is free
+	NewsTurn      NewsKind = "turn"      // it is its turn in the queue of a hub that it was denied
+	NewsTaken     NewsKind = "taken"     // a person took a file that it held
+	NewsChanged   NewsKind = "changed"   // a file that it read was changed
+	NewsRemoved   NewsKind = "removed"   // a file that it read was removed
+	NewsCollision NewsKind = "collision" // a file that it created, another session created too
+	NewsUngated   NewsKind = "ungated"   // a file that it holds was written by somebody who did not hold it
+	NewsCrossed   NewsKind = "crossed"   // it wrote a file that somebody else holds
+	NewsMoved     NewsKind = "moved"     // its claim ended: on the branch that it moved to somebody else holds the file
+	NewsDuplicate NewsKind = "duplicate" // another session seems to do the same
+	NewsMail      NewsKind = "mail"      // a message for it
+	// Notes: told before a write of that file, and at no other time.
+	NewsLeft    NewsKind = "left"    // a session left uncommitted changes in it
+	NewsOverlap NewsKind = "overlap" // it is being changed on another branch, too
+	NewsNoted   NewsKind = "noted"   // somebody else wrote it lately; it is never claimed, or this session claims nothing
+)
+
+var newsOrder = []NewsKind{NewsFreed, NewsTurn, NewsTaken, NewsChanged, NewsRemoved, NewsCollision, NewsUngated, NewsCrossed, NewsMoved,
+	NewsDuplicate, NewsMail, NewsLeft, NewsOverlap, NewsNoted}
+
+// note says whether news of a kind waits for a write of its file.
+func (k NewsKind) note() bool { return k == NewsLeft || k == NewsOverlap || k == NewsNoted }
+
+// NewsPlace says where a change is, as seen from whoever is told.
+type NewsPlace string
+
+const (
+	InYourTree NewsPlace = ""       // in the files of its worktree
+	Pushed     NewsPlace = "pushed" // on the branch at the host, and not in its worktree
+	Elsewhere  NewsPlace = "away"   // in another worktree and nowhere else
+)
+
+// News is something that happened and that a context is told once. Its strings may hold anything.
+type News struct {
+	// Key names what happened: news with a key that the context was told is not told again.
+	Key  string        `json:"key"`
+	Kind NewsKind      `json:"kind"`
+	At   gitlog.Millis `json:"at"`
+	// Root is the worktree of Path for whoever is told; "": told wherever it is.
+	Root string `json:"root,omitempty"`
+	Path string `json:"path,omitempty"`
+	// By is who did it, or whose it is.
+	By Peer `json:"by,omitzero"`
+	// Place is of NewsChanged and NewsRemoved; Commit (hex) has the change where it is Pushed.
+	Place  NewsPlace `json:"place,omitempty"`
+	Commit string    `json:"commit,omitempty"`
+	Branch string    `json:"branch,omitempty"` // the other session's, full ref name; "" detached or of no matter
+	Text   string    `json:"text,omitempty"`   // a message, an intent, how a merge would end
+	Urgent bool      `json:"urgent,omitempty"` // of NewsMail
+	// Turn is the turn in which the file was denied, of NewsFreed and NewsTurn.
+	Turn int `json:"turn,omitempty"`
+	// Until is when a hub that is kept for the session is offered to the next.
+	Until gitlog.Millis `json:"until,omitempty"`
+}
+
+func (n *News) digest() LineDigest { return digestOf("news", n.Key) }
+
+// maxNews is how many lines of news are said one by one.
+const maxNews = 5
+
+// newsItems are what happened to this session. Notes come with the write that they are about alone.
+func (c *composer) newsItems() []item {
+	var found []*News
+	for i := range c.in.News {
+		n := &c.in.News[i]
+		if c.told.has(n.digest()) || n.Kind.note() && (c.in.Event != EventPreTool || !slices.Contains(c.in.Writes, n.Path)) {
+			continue
+		}
+		found = append(found, n)
+	}
+	slices.SortStableFunc(found, func(a, b *News) int {
+		return cmp.Or(cmp.Compare(slices.Index(newsOrder, a.Kind), slices.Index(newsOrder, b.Kind)), cmp.Compare(a.At, b.At))
+	})
+	if len(found) > maxNews {
+		return []item{c.numbered(func(nth int) string { return manyNewsLine(found, nth) }, found...)}
+	}
+	items := make([]item, 0, len(found))
+	for _, n := range found {
+		items = append(items, c.numbered(func(nth int) string { return newsLine(n, c.in.Now, nth) }, n))
+	}
+	return items
+}
+
+// numbered makes an item of news whose line may have been said before, of something else that happened later to the same
+// file: then it says which time it is, so that it is another line.
+func (c *composer) numbered(write func(nth int) string, news ...*News) item {
+	line := appendLasting(nil, write(1))
+	nth := 1
+	mark := func() LineDigest { return digestOf("news line", string(line), ordinal(nth)) }
+	for c.told.has(mark()) || c.said[mark()] {
+		nth++
+	}
+	c.say(mark())
+	i := item{waits: true, write: func() string { return write(nth) }, marks: []LineDigest{mark()}, kinds: map[NewsKind]int{}}
+	for _, n := range news {
+		i.marks = append(i.marks, n.digest())
+		i.kinds[n.Kind]++
+	}
+	return i
+}
+
+// holds are the reasons for which a turn is held open: a file that was denied in it and is free now, and an urgent message.
+func (c *composer) holds() []item {
+	var items []item
+	for i := range c.in.News {
+		n := &c.in.News[i]
+		waited := (n.Kind == NewsFreed || n.Kind == NewsTurn) && n.Turn == c.in.TurnNumber
+		if !c.told.has(n.digest()) && (waited || n.Kind == NewsMail && n.Urgent) {
+			items = append(items, c.numbered(func(nth int) string { return newsLine(n, c.in.Now, nth) }, n))
+		}
+	}
+	return items
+}
+
+func (c *composer) say(line LineDigest) {
+	if c.said == nil {
+		c.said = map[LineDigest]bool{}
+	}
+	c.said[line] = true
+}
+
+func (n *News) time() time.Time { return n.At.Time() }
