@@ -103,6 +103,7 @@ type daemon struct {
 	logFile *logFile
 	config  *settings
 	state   *state
+	mail    *mail
 	clones  *clones
 
 	started time.Time
@@ -137,6 +138,10 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	d.state = newState(d.home, stateName("sessions", loc), d.log)
 	if err := d.state.load(d.now()); err != nil {
 		return fail(err)
+	}
+	d.mail = newMail(d.home, stateName("mail", loc), d.log)
+	if err := d.mail.load(d.now()); err != nil {
+		d.log.Error("messages cannot be read", "error", err)
 	}
 	d.clones = newClones(d)
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
@@ -185,6 +190,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.loops.Wait()
 	d.clones.close()
 	d.state.close()
+	d.mail.close()
 	d.log.Info("ended", "why", why)
 	_ = d.logFile.Close()
 	return d.lock.Close()
@@ -290,6 +296,7 @@ func (d *daemon) handOver(req *socket.Request, conn *net.UnixConn) *reply {
 	d.server.drain(1, drainTime)
 	d.clones.close()
 	d.state.close()
+	d.mail.close()
 	if err := give(conn, d.server.listener, d.lock); err != nil {
 		d.log.Warn("a newer daemon did not take over", "version", req.Version, "error", err)
 		if err := d.state.load(d.now()); err != nil {

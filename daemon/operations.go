@@ -126,12 +126,14 @@ func written(s *gitlog.Stored, err error) (any, error) {
 // LiveSession is a session that runs, as far as is known: for whom a command speaks.
 type LiveSession struct {
 	Agent, ID string
+	Name      string // KNOOT_AGENT
 	Process   int    // 0 unknown
 	birth     uint64 // of the process
 }
 
 // AuthorOf says for whom a command works: the session named in its environment, else the live session whose process is
-// its nearest ancestor, else a person at a terminal, else an agent that nobody knows.
+// its nearest ancestor, else the only one that has the name in its environment, else a person at a terminal, else an agent
+// that nobody knows.
 func AuthorOf(caller *socket.Caller, live []LiveSession) gitlog.Author {
 	if caller == nil {
 		return gitlog.Author{By: gitlog.ByAgent}
@@ -151,6 +153,17 @@ func AuthorOf(caller *socket.Caller, live []LiveSession) gitlog.Author {
 			if process != 0 && s.Process == process && (s.birth == 0 || s.birth == birthOf(process)) {
 				return gitlog.Author{By: gitlog.ByAgent, Session: s.Agent + ":" + s.ID}
 			}
+		}
+	}
+	if caller.Name != "" {
+		var named []LiveSession
+		for _, s := range live {
+			if s.Name == caller.Name {
+				named = append(named, s)
+			}
+		}
+		if len(named) == 1 {
+			return gitlog.Author{By: gitlog.ByAgent, Session: named[0].Agent + ":" + named[0].ID}
 		}
 	}
 	if !caller.Agent && caller.Terminal {
@@ -180,7 +193,7 @@ func (all sessions) live(now gitlog.Millis) []LiveSession {
 	var out []LiveSession
 	for _, s := range all {
 		if s.live(now) {
-			out = append(out, LiveSession{Agent: s.key.Agent, ID: s.key.ID, Process: s.process, birth: s.birth})
+			out = append(out, LiveSession{Agent: s.key.Agent, ID: s.key.ID, Name: s.name, Process: s.process, birth: s.birth})
 		}
 	}
 	return out
@@ -205,7 +218,7 @@ func (d *daemon) operate(ctx context.Context, req *socket.Request) *socket.Respo
 
 func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error) {
 	switch req.Op {
-	case "remember", "cache", "plan", "confirm", "forget", "sync", "team":
+	case "remember", "cache", "plan", "confirm", "forget", "sync", "team", "msg", "inbox":
 	default:
 		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}
 	}
@@ -223,6 +236,17 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error
 	}
 	oc := wt.clone
 	oc.use()
+	now := d.now()
+	off := oc.paused(now) || paused(d.home.Dir+"/off", now)
+	switch req.Op {
+	case "msg":
+		if off {
+			return nil, errPaused
+		}
+		return d.sendMessage(ctx, wt, req.Caller, req.Body)
+	case "inbox":
+		return d.inbox(wt, req.Caller, req.Body)
+	}
 	if err := oc.writes(); err != nil {
 		if oc.lock(); oc.writes() != nil {
 			return nil, err
@@ -231,13 +255,10 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error
 	if req.Op == "sync" {
 		return d.syncNow(ctx, oc, req.Body)
 	}
-	now := d.now()
-	if oc.paused(now) || paused(d.home.Dir+"/off", now) {
+	if off {
 		return nil, errPaused
 	}
-	d.state.mu.Lock()
-	author := AuthorOf(req.Caller, d.state.sessions.live(now))
-	d.state.mu.Unlock()
+	author := d.authorOf(req.Caller)
 	w := Workplace{Home: d.home, Clone: oc.clone, Tree: wt.tree, Config: d.config.now()}
 	answer, err := Perform(ctx, w, req.Op, req.Body, author)
 	if err != nil {

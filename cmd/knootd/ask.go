@@ -21,6 +21,27 @@ const (
 // perform has an operation done: by the daemon where one answers, else in this process, which holds the clone's lock for
 // as long. The answer's JSON is read into answer unless that is nil.
 func (c *console) perform(ctx context.Context, op string, body, answer any) error {
+	wait := askTime
+	if op == "sync" || op == "team" {
+		wait = syncTime
+	}
+	err := c.ask(ctx, op, body, answer, wait)
+	if !errors.Is(err, socket.ErrAbsent) {
+		return err
+	}
+	text, err := json.Marshal(body)
+	if err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	if text, err = c.performHere(ctx, op, text, c.caller()); err != nil || answer == nil {
+		return err
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// ask has an operation done by the daemon; socket.ErrAbsent where none answers. The answer's JSON is read into answer unless
+// that is nil. wait is how long the daemon may take; 0: as long as it takes.
+func (c *console) ask(ctx context.Context, op string, body, answer any, wait time.Duration) error {
 	location, err := socket.Locate(c.getenv)
 	if err != nil {
 		return err
@@ -32,36 +53,30 @@ func (c *console) perform(ctx context.Context, op string, body, answer any) erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	wait := askTime
-	if op == "sync" || op == "team" {
-		wait = syncTime
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
 	}
-	asking, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
-	caller := c.caller()
-	response, err := location.Ask(asking, &socket.Request{Op: op, Dir: c.dir, Caller: caller, Body: text})
+	response, err := location.Ask(ctx, &socket.Request{Op: op, Dir: c.dir, Caller: c.caller(), Body: text})
 	switch {
-	case errors.Is(err, socket.ErrAbsent):
-		if text, err = c.performHere(ctx, op, text, caller); err != nil {
-			return err
-		}
 	case err != nil:
 		return err
 	case response.Code == "misuse":
 		return misuse{response.Error}
 	case response.Error != "":
 		return errors.New(response.Error)
-	default:
-		text = response.Body
-	}
-	if answer == nil {
+	case answer == nil:
 		return nil
 	}
-	if err := json.Unmarshal(text, answer); err != nil {
+	if err := json.Unmarshal(response.Body, answer); err != nil {
 		return fmt.Errorf("the daemon's answer does not parse (%w): `knoot daemon --stop` ends one of another version", err)
 	}
 	return nil
 }
+
+// errNobodyHere ends what makes no sense without a daemon, which a session's first hook starts.
+var errNobodyHere = errors.New("no daemon runs, so no session is here; `knoot daemon` starts one")
 
 // performHere does what the daemon would do.
 func (c *console) performHere(ctx context.Context, op string, body []byte, caller *socket.Caller) (answer []byte, err error) {

@@ -19,6 +19,8 @@ var agentMarkers = []string{
 func (c *console) caller() *socket.Caller {
 	caller := &socket.Caller{
 		Session:   c.getenv("CLAUDE_CODE_SESSION_ID"),
+		Name:      c.getenv("KNOOT_AGENT"),
+		User:      c.getenv("KNOOT_USER"),
 		Terminal:  onTerminal(c.stdin) || onTerminal(c.stderr),
 		Ancestors: socket.Ancestors(),
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -27,6 +28,8 @@ func TestMain(m *testing.M) { os.Exit(stage.Run(m)) }
 //	person NAME   goes on as somebody else, with a home, a git configuration and keys of their own
 //	daemon        starts a daemon, and waits until it listens; it ends with the script
 //	listen KIND   puts something else on the daemon's socket: one that hangs, or one that answers garbage
+//	hook SESSION EVENT [TOOL PATH]
+//	              is a hook of Claude Code in the working directory; what it prints is the script's stdout
 func TestScripts(t *testing.T) {
 	bin := stage.Executables(t, stage.Version)
 	testscript.Run(t, testscript.Params{
@@ -41,6 +44,7 @@ func TestScripts(t *testing.T) {
 			"person": func(ts *testscript.TestScript, _ bool, args []string) { becomePerson(ts, args[0]) },
 			"daemon": func(ts *testscript.TestScript, _ bool, _ []string) { startDaemon(ts) },
 			"listen": func(ts *testscript.TestScript, _ bool, args []string) { listen(ts, args[0]) },
+			"hook":   func(ts *testscript.TestScript, _ bool, args []string) { runHook(ts, args) },
 		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" {
@@ -178,6 +182,36 @@ func listen(ts *testscript.TestScript, kind string) {
 	})
 }
 
+// runHook gives a payload to the shim. On a busy machine that may say nothing, and count a failure, rather than make its agent
+// wait: then the same comes again.
+func runHook(ts *testscript.TestScript, args []string) {
+	payload := map[string]any{"session_id": args[0], "cwd": ts.MkAbs("."), "hook_event_name": args[1], "source": "startup"}
+	if len(args) > 2 {
+		payload["tool_name"] = args[2]
+		payload["tool_input"] = map[string]any{"file_path": ts.MkAbs(args[3])}
+	}
+	failures := func() int64 {
+		if info, err := os.Stat(filepath.Join(ts.Getenv("KNOOT_HOME"), "failures")); err == nil {
+			return info.Size()
+		}
+		return 0
+	}
+	for i := range 50 {
+		if len(args) > 2 {
+			payload["tool_use_id"] = fmt.Sprintf("toolu_%s_%d", args[3], i)
+		}
+		text, err := json.Marshal(payload)
+		ts.Check(err)
+		before := failures()
+		ts.Setenv("PAYLOAD", string(text))
+		ts.Check(ts.Exec("sh", "-c", `printf %s "$PAYLOAD" | knoot hook claude`))
+		if failures() == before {
+			return
+		}
+	}
+	ts.Fatalf("hooks fail again and again")
+}
+
 // TestExamples runs what -h shows, in a repository where it makes sense.
 func TestExamples(t *testing.T) {
 	bin := stage.Executables(t, stage.Version)
@@ -221,7 +255,8 @@ func TestExamples(t *testing.T) {
 			for _, line := range before[command.Name] {
 				p.Knoot(app, strings.Fields(line)...)
 			}
-			if command.Name == "status" { // on once a hook ran
+			switch command.Name {
+			case "status", "msg", "inbox": // on once a hook ran
 				p.StartDaemon()
 				stage.Session{Person: p, ID: "s", Dir: app}.Start()
 			}

@@ -9,7 +9,7 @@ import "encoding/json"
 
 // Request is one question to the daemon: a line of JSON on the socket, answered by one line of JSON.
 type Request struct {
-	Op      string          `json:"op"`             // hook, hello, remember, cache, plan, confirm, forget, sync, team, stop, handover
+	Op      string          `json:"op"`             // hook, hello, remember, cache, plan, confirm, forget, sync, team, msg, inbox, stop, handover
 	Version string          `json:"version"`        // of the asking executable; Ask fills it in
 	Dir     string          `json:"dir,omitempty"`  // absolute working directory of a command
 	Hook    *Hook           `json:"hook,omitempty"` // for hook
@@ -61,6 +61,8 @@ type Task struct {
 // Caller says who runs a command, for "person or agent" and for the session a fact belongs to.
 type Caller struct {
 	Session   string `json:"session,omitempty"`   // CLAUDE_CODE_SESSION_ID
+	Name      string `json:"name,omitempty"`      // KNOOT_AGENT
+	User      string `json:"user,omitempty"`      // KNOOT_USER
 	Agent     bool   `json:"agent,omitempty"`     // a marker of an agent is in the environment
 	Terminal  bool   `json:"terminal,omitempty"`  // stdin or stderr is a terminal
 	Ancestors []int  `json:"ancestors,omitempty"` // process ids, nearest first

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/peterbourgon/ff/v3/ffcli"
+
+	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
+)
+
+func (c *console) msgCommand() *ffcli.Command {
+	flags := newFlags("msg")
+	var r daemon.MessageRequest
+	flags.BoolVar(&r.Urgent, "urgent", false, "do not let its turn end before it has heard it; three an hour")
+	asJSON := jsonFlag(flags)
+	return command(manual{
+		name: "msg", usage: "[--urgent] [--json] TO TEXT|-",
+		short: "Send a message to a session or a person here",
+		long: `TO is an agent's name (KNOOT_AGENT), how a session's id begins, a member's address or
+name, or "all". An agent is told with its next hook, a person reads it with "knoot
+inbox". Messages stay on this machine, for 7 days at most, and never hold a
+credential.
+
+--json prints {id, to, urgent}.`,
+		example: `knoot msg all "the tests are red on main: I am on it"`,
+	}, flags, func(ctx context.Context, args []string) error {
+		if len(args) < 2 {
+			return misusef("say to whom, and what: `knoot msg TO TEXT`")
+		}
+		var err error
+		r.To = args[0]
+		if r.Text, err = c.text(args[1:]); err != nil {
+			return err
+		}
+		if c.idle() {
+			return nil
+		}
+		var answer daemon.MessageAnswer
+		err = c.ask(ctx, "msg", r, &answer, askTime)
+		switch {
+		case errors.Is(err, socket.ErrAbsent):
+			return errNobodyHere
+		case err != nil:
+			return err
+		case *asJSON:
+			return c.printJSON(answer)
+		}
+		fmt.Fprintf(c.stdout, "Sent to %s.\n", plain(strings.Join(answer.To, ", ")))
+		if r.Urgent && !answer.Urgent {
+			fmt.Fprintln(c.stdout, "Not as urgent: they had three urgent ones from you within the hour.")
+		}
+		return nil
+	})
+}

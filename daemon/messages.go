@@ -1,0 +1,354 @@
+package daemon
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
+)
+
+const (
+	// maxMessage is what one message may weigh, in bytes of UTF-8; a brief shows 500 of them.
+	maxMessage = 4000
+	// maxUnread is how many messages wait for one reader; more are refused until some are read.
+	maxUnread = 200
+	// messageKept is how long a message waits to be read.
+	messageKept = gitlog.Millis(7 * 24 * 60 * 60 * 1000)
+	// urgentEvery and urgentMost bound urgent messages: so many from one sender to one reader in that time, since each holds a
+	// turn open. More of them are ordinary.
+	urgentEvery = gitlog.Millis(60 * 60 * 1000)
+	urgentMost  = 3
+	// mailRewrite is the size at which the file of messages is written anew.
+	mailRewrite = 1 << 20
+)
+
+// Message is a message as whoever it was sent to reads it: an element of `inbox --json`.
+type Message struct {
+	ID     string `json:"id"`
+	From   string `json:"from"` // whom an answer is sent to
+	Kind   string `json:"kind"` // of the sender: agent or person
+	To     string `json:"to"`   // as the sender named it
+	At     string `json:"at"`   // RFC 3339
+	Urgent bool   `json:"urgent"`
+	Text   string `json:"text"`
+}
+
+// MessageRequest is the body of the operation msg.
+type MessageRequest struct {
+	To     string `json:"to"`
+	Text   string `json:"text"`
+	Urgent bool   `json:"urgent,omitempty"`
+}
+
+// MessageAnswer is the answer to msg.
+type MessageAnswer struct {
+	ID string   `json:"id"`
+	To []string `json:"to"` // who will hear it
+	// Urgent says that it holds a turn open; a fourth urgent one within an hour does not.
+	Urgent bool `json:"urgent"`
+}
+
+// InboxRequest is the body of the operation inbox, whose answer is an array of Message, oldest first.
+type InboxRequest struct {
+	Peek bool `json:"peek,omitempty"` // they stay unread
+}
+
+// mailbox is what messages are unread in: a session's, "<agent>:<session id>", or a person's, "@<address>".
+type mailbox string
+
+// reader is who reads messages.
+type reader struct {
+	session mailbox // "" for a person outside of a session
+	person  mailbox
+}
+
+// in returns the mailbox in which a message waits for a reader, "" where it does not. A session reads its person's mail,
+// but for what went to all, which it has itself. Nobody reads what they sent.
+func (r reader) in(msg *message) mailbox {
+	switch {
+	case msg.Sender != "" && (msg.Sender == r.session || msg.Sender == r.person):
+	case r.session != "" && slices.Contains(msg.Unread, r.session):
+		return r.session
+	case (r.session == "" || msg.To != toAll) && slices.Contains(msg.Unread, r.person):
+		return r.person
+	}
+	return ""
+}
+
+// message is a message that somebody has not read yet.
+type message struct {
+	ID         string        `json:"id"`
+	Repository string        `json:"repository"` // see repositoryOf
+	At         gitlog.Millis `json:"at"`
+	From       string        `json:"from"`
+	Sender     mailbox       `json:"sender,omitempty"` // "": an agent that nobody knows
+	Kind       string        `json:"kind"`
+	To         string        `json:"to"`
+	Urgent     bool          `json:"urgent,omitempty"`
+	Text       string        `json:"text"`
+	Unread     []mailbox     `json:"unread"` // by whom
+}
+
+// mailRecord is one change of the messages.
+type mailRecord struct {
+	Sent *message `json:"sent,omitempty"`
+	// Read are the ids of messages that Reader has read.
+	Read   []string `json:"read,omitempty"`
+	Reader mailbox  `json:"reader,omitempty"`
+}
+
+// mail is what is unread on this machine, in memory and in a file of the state folder. What was read is not kept.
+type mail struct {
+	home *gitlog.Home
+	name string // of the file
+	log  *slog.Logger
+
+	mu       sync.Mutex
+	messages []*message                     // guarded by mu: oldest first
+	file     *stateFile[mailRecord]         // guarded by mu; nil while this device has no keys
+	urgent   map[[2]mailbox][]gitlog.Millis // guarded by mu: when urgent ones were sent, by sender and reader
+}
+
+func newMail(home *gitlog.Home, name string, log *slog.Logger) *mail {
+	return &mail{home: home, name: name, log: log, urgent: map[[2]mailbox][]gitlog.Millis{}}
+}
+
+// open reads the file, and writes it anew without what nobody needs. mu is held.
+func (m *mail) open(now gitlog.Millis) error {
+	if m.file != nil {
+		return nil
+	}
+	device, err := m.home.Device()
+	if errors.Is(err, gitlog.ErrNoDevice) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(m.home.Dir, "state")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make the daemon's state: %w", err)
+	}
+	m.messages = nil
+	file, damaged, err := openStateFile(filepath.Join(dir, m.name), device.Local, m.apply)
+	if err != nil {
+		return err
+	}
+	if damaged > 0 {
+		m.log.Warn("some messages do not open and are left out", "records", damaged)
+	}
+	m.file = file
+	return m.rewrite(now)
+}
+
+// load opens the file, so that the first hook does not wait for it.
+func (m *mail) load(now gitlog.Millis) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.open(now)
+}
+
+// close ends writing. The file is opened again by whatever is done next.
+func (m *mail) close() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.file == nil {
+		return
+	}
+	if err := m.file.close(); err != nil {
+		m.log.Error("messages are not kept", "error", err)
+	}
+	m.file = nil
+}
+
+func (m *mail) apply(r *mailRecord) {
+	if r.Sent != nil {
+		m.messages = append(m.messages, r.Sent)
+	}
+	if r.Reader == "" {
+		return
+	}
+	kept := m.messages[:0]
+	for _, msg := range m.messages {
+		if slices.Contains(r.Read, msg.ID) {
+			msg.Unread = slices.DeleteFunc(msg.Unread, func(b mailbox) bool { return b == r.Reader })
+		}
+		if len(msg.Unread) > 0 {
+			kept = append(kept, msg)
+		}
+	}
+	clear(m.messages[len(kept):])
+	m.messages = kept
+}
+
+// commit makes a change, in memory and in the file. mu is held, and the file is open, or there are no keys.
+func (m *mail) commit(now gitlog.Millis, records ...*mailRecord) error {
+	if m.file != nil {
+		if err := m.file.append(records...); err != nil {
+			return err
+		}
+		if err := m.file.sync(); err != nil {
+			return err
+		}
+	}
+	for _, r := range records {
+		m.apply(r)
+	}
+	if m.file != nil && m.file.size >= mailRewrite {
+		return m.rewrite(now)
+	}
+	return nil
+}
+
+// rewrite puts what is still unread, and not too old, in the place of the file. mu is held.
+func (m *mail) rewrite(now gitlog.Millis) error {
+	m.messages = slices.DeleteFunc(m.messages, func(msg *message) bool { return msg.At+messageKept < now })
+	records := make([]*mailRecord, len(m.messages))
+	for i, msg := range m.messages {
+		records[i] = &mailRecord{Sent: msg}
+	}
+	file, err := rewriteState(filepath.Join(m.home.Dir, "state", m.name), m.file.key, records)
+	if err != nil {
+		return err
+	}
+	_ = m.file.close() // it is no longer at its path
+	m.file = file
+	return nil
+}
+
+// unread returns what waits for a reader in a repository, oldest first. With read it waits no more.
+func (m *mail) unread(repository string, r reader, read bool, now gitlog.Millis) ([]Message, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.open(now); err != nil {
+		return nil, err
+	}
+	out := []Message{}
+	ids := map[mailbox][]string{}
+	for _, msg := range m.messages {
+		if msg.Repository != repository || msg.At+messageKept < now {
+			continue
+		}
+		if box := r.in(msg); box != "" {
+			out = append(out, Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: timeText(msg.At), Urgent: msg.Urgent, Text: msg.Text})
+			ids[box] = append(ids[box], msg.ID)
+		}
+	}
+	if !read || len(out) == 0 {
+		return out, nil
+	}
+	var records []*mailRecord
+	for box, read := range ids {
+		records = append(records, &mailRecord{Read: read, Reader: box})
+	}
+	return out, m.commit(now, records...)
+}
+
+// send puts a message into the mailboxes in msg.Unread. A *gitlog.Refusal says that one of them is full. An urgent message
+// becomes an ordinary one where its sender sent too many of them.
+func (m *mail) send(msg *message) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.open(msg.At); err != nil {
+		return err
+	}
+	for _, box := range msg.Unread {
+		waiting := 0
+		for _, other := range m.messages {
+			if slices.Contains(other.Unread, box) && other.At+messageKept >= msg.At {
+				waiting++
+			}
+		}
+		if waiting >= maxUnread {
+			return &gitlog.Refusal{Sentence: fmt.Sprintf("%s has %d unread messages already; wait until some are read", msg.To, waiting)}
+		}
+	}
+	if msg.Urgent {
+		between := [2]mailbox{msg.Sender, msg.Unread[0]}
+		sent := slices.DeleteFunc(m.urgent[between], func(at gitlog.Millis) bool { return at+urgentEvery <= msg.At })
+		if msg.Urgent = len(sent) < urgentMost; msg.Urgent {
+			sent = append(sent, msg.At)
+		}
+		m.urgent[between] = sent
+	}
+	return m.commit(msg.At, &mailRecord{Sent: msg})
+}
+
+// unreadOf returns the messages that a session has not read: its own, and those to its person. state.mu is not held.
+func (d *daemon) unreadOf(key sessionKey, oc *openClone, now gitlog.Millis) []Message {
+	d.state.mu.Lock()
+	person := ""
+	if s := d.state.sessions[key]; s != nil {
+		person = s.person
+	}
+	d.state.mu.Unlock()
+	found, err := d.mail.unread(repositoryOf(oc.clone), reader{boxOf(key), personalBox(oc.clone, person)}, false, now)
+	if err != nil {
+		d.log.Error("messages cannot be read", "error", err)
+	}
+	return found
+}
+
+// sendMessage is the operation msg.
+func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.Caller, body json.RawMessage) (*MessageAnswer, error) {
+	var r MessageRequest
+	if err := readBody("msg", body, &r); err != nil {
+		return nil, err
+	}
+	r.To, r.Text = strings.TrimSpace(r.To), strings.TrimSpace(r.Text)
+	switch {
+	case r.To == "" || r.Text == "":
+		return nil, &MisuseError{Sentence: "a message needs somebody to send it to, and a text: `knoot msg TO TEXT`"}
+	case !utf8.ValidString(r.Text):
+		return nil, &gitlog.Refusal{Sentence: "the message is no UTF-8"}
+	case len(r.Text) > maxMessage:
+		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("the message has %d bytes and may have %d: say where the rest is", len(r.Text), maxMessage)}
+	case gitlog.Withheld(r.Text):
+		return nil, &gitlog.Refusal{Sentence: "the message looks like it holds a credential, so it was not sent: say where the secret is kept, not what it is"}
+	case r.Urgent && r.To == toAll:
+		return nil, &MisuseError{Sentence: "a message to all cannot be urgent: send it to one, or without --urgent"}
+	}
+	here := d.present(ctx, wt.clone)
+	from := d.sender(caller, wt.clone, here)
+	to, err := here.find(r.To, from.box)
+	if err != nil {
+		return nil, err
+	}
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	msg := &message{ID: hex.EncodeToString(id), Repository: repositoryOf(wt.clone.clone), At: d.now(), From: from.label, Sender: from.box, Kind: from.kind,
+		To: r.To, Urgent: r.Urgent, Text: r.Text}
+	answer := &MessageAnswer{ID: msg.ID, To: []string{}}
+	for _, each := range to {
+		msg.Unread = append(msg.Unread, each.box)
+		answer.To = append(answer.To, each.label)
+	}
+	if err := d.mail.send(msg); err != nil {
+		return nil, err
+	}
+	answer.Urgent = msg.Urgent
+	return answer, nil
+}
+
+// inbox is the operation inbox.
+func (d *daemon) inbox(wt *worktree, caller *socket.Caller, body json.RawMessage) ([]Message, error) {
+	var r InboxRequest
+	if len(body) > 0 {
+		if err := readBody("inbox", body, &r); err != nil {
+			return nil, err
+		}
+	}
+	return d.mail.unread(repositoryOf(wt.clone.clone), d.reader(caller, wt.clone), !r.Peek, d.now())
+}

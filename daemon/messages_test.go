@@ -1,0 +1,258 @@
+package daemon
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"knoot.dev/knoot/daemon/socket"
+)
+
+// order has an operation done for a caller in a repository, and reads the answer into answer. It returns the error's code and
+// sentence, "" for none.
+func (r *repository) order(op string, caller *socket.Caller, body, answer any) (code, sentence string) {
+	r.m.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		r.m.t.Fatal(err)
+	}
+	resp, err := r.m.ask(&socket.Request{Op: op, Dir: r.root, Caller: caller, Body: text})
+	if err != nil {
+		r.m.t.Fatalf("%s: %v", op, err)
+	}
+	if resp.Error == "" && answer != nil {
+		if err := json.Unmarshal(resp.Body, answer); err != nil {
+			r.m.t.Fatalf("%s: %v", op, err)
+		}
+	}
+	return resp.Code, resp.Error
+}
+
+// inbox is what a caller reads there: "from: text" each.
+func (r *repository) inbox(caller *socket.Caller, peek bool) []string {
+	r.m.t.Helper()
+	var messages []Message
+	if _, sentence := r.order("inbox", caller, InboxRequest{Peek: peek}, &messages); sentence != "" {
+		r.m.t.Fatal(sentence)
+	}
+	var out []string
+	for _, m := range messages {
+		out = append(out, m.From+": "+m.Text)
+	}
+	return out
+}
+
+func (r *repository) send(caller *socket.Caller, to, text string) {
+	r.m.t.Helper()
+	if _, sentence := r.order("msg", caller, MessageRequest{To: to, Text: text}, nil); sentence != "" {
+		r.m.t.Fatalf("to %s: %s", to, sentence)
+	}
+}
+
+// The people and sessions of the tests below.
+var (
+	anAgent  = &socket.Caller{Session: "alpha-1-session"}
+	another  = &socket.Caller{Session: "beta-12-session"}
+	aPerson  = &socket.Caller{Terminal: true}
+	samsTerm = &socket.Caller{Terminal: true, User: "sam@example.com"}
+)
+
+// meeting is a repository where two sessions are, one called reviewer, and one of another person's.
+func meeting(t *testing.T, o Options) (*machine, *repository, *daemon) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(o)
+	for id, name := range map[string]string{"alpha-1-session": "", "beta-12-session": "reviewer", "beta-34-session": ""} {
+		a := &agent{r: r, session: id}
+		a.hook(EventSessionStart, func(h *socket.Hook) {
+			h.Source, h.Name = "startup", name
+			if id == "beta-34-session" {
+				h.User = "Sam@example.com"
+			}
+		})
+	}
+	return m, r, d
+}
+
+func TestMessageReachesWhoeverItNames(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	for to, reader := range map[string]*socket.Caller{
+		"reviewer":        another,
+		"Reviewer":        another,
+		"claude-beta-12-": another,
+		"beta-12":         another,
+		"ash@example.com": aPerson,
+		"ASH":             aPerson,
+		"sam@example.com": samsTerm,
+	} {
+		r.send(anAgent, to, "look at the "+to)
+		if got, want := r.inbox(reader, false), []string{"claude-alpha-1-: look at the " + to}; !slices.Equal(got, want) {
+			t.Errorf("to %s: %q, want %q", to, got, want)
+		}
+		if got := r.inbox(reader, false); len(got) > 0 {
+			t.Errorf("to %s: %q is there after it was read", to, got)
+		}
+	}
+}
+
+func TestMessageToAllIsReadByEachForItself(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	r.send(another, "all", "main is red")
+	for who, reader := range map[string]*socket.Caller{"an agent": anAgent, "the person": aPerson, "another person": samsTerm} {
+		if got, want := r.inbox(reader, false), []string{"reviewer: main is red"}; !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", who, got, want)
+		}
+	}
+	if got := r.inbox(another, false); len(got) > 0 {
+		t.Errorf("the sender reads %q", got)
+	}
+}
+
+func TestAPersonsMailIsReadInTheirSessionsToo(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	r.send(another, "ash@example.com", "may I use decimals?")
+	if got := r.inbox(another, true); len(got) > 0 {
+		t.Errorf("the session that wrote to its person reads %q", got)
+	}
+	want := []string{"reviewer: may I use decimals?"}
+	for _, peek := range []bool{true, false} {
+		if got := r.inbox(anAgent, peek); !slices.Equal(got, want) {
+			t.Errorf("peek %v: %q, want %q", peek, got, want)
+		}
+	}
+	if got := r.inbox(aPerson, false); len(got) > 0 {
+		t.Errorf("%q is there after a session has read it", got)
+	}
+}
+
+func TestMessagesThatAreNotSent(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	for name, each := range map[string]struct {
+		to, text string
+		urgent   bool
+		code     string
+		says     string
+	}{
+		"nobody":        {"bob", "x", false, codeRefused, "here: claude-beta-34-, reviewer (claude-beta-12-), ash@example.com (ash), sam@example.com"},
+		"too short":     {"beta", "x", false, codeRefused, "nobody here"},
+		"the sender":    {"alpha-1", "x", false, codeRefused, "that is you"},
+		"no text":       {"reviewer", " \n", false, codeMisuse, "knoot msg TO TEXT"},
+		"to nobody":     {"", "x", false, codeMisuse, "knoot msg TO TEXT"},
+		"urgent to all": {"all", "x", true, codeMisuse, "cannot be urgent"},
+		"long":          {"reviewer", strings.Repeat("x", maxMessage+1), false, codeRefused, "4001 bytes"},
+		"a credential":  {"reviewer", "use ghp_" + "Zk3Jq8Xw1Vb6Nf4Ty9Rd2Lc7Ms5Hg0PaUeOi", false, codeRefused, "credential"},
+	} {
+		code, sentence := r.order("msg", anAgent, MessageRequest{To: each.to, Text: each.text, Urgent: each.urgent}, nil)
+		if code != each.code || !strings.Contains(sentence, each.says) {
+			t.Errorf("%s: %s %q, want %s and %q", name, code, sentence, each.code, each.says)
+		}
+	}
+	(&agent{r: r, session: "beta-12-other"}).start("startup")
+	if code, sentence := r.order("msg", anAgent, MessageRequest{To: "beta-12", Text: "x"}, nil); code != codeRefused ||
+		!strings.Contains(sentence, "several") || !strings.Contains(sentence, "reviewer") {
+		t.Errorf("ambiguous: %s %q", code, sentence)
+	}
+}
+
+func TestMessagesStayInTheirRepository(t *testing.T) {
+	m, r, _ := meeting(t, Options{})
+	other := m.repository("bakery")
+	(&agent{r: other, session: "baker-1-session"}).start("startup")
+	if code, sentence := r.order("msg", anAgent, MessageRequest{To: "baker-1", Text: "x"}, nil); code != codeRefused {
+		t.Errorf("to a session elsewhere: %s %q", code, sentence)
+	}
+	r.send(anAgent, "ash@example.com", "for the shop")
+	if got := other.inbox(aPerson, true); len(got) > 0 {
+		t.Errorf("%q is read in another repository", got)
+	}
+}
+
+func TestMessagesSurviveARestartSealed(t *testing.T) {
+	m, r, d := meeting(t, Options{})
+	r.send(anAgent, "reviewer", "the tax table is mine")
+	r.send(anAgent, "all", "good morning")
+	if got := len(r.inbox(aPerson, false)); got != 1 {
+		t.Fatalf("%d messages", got)
+	}
+	m.mustAsk(&socket.Request{Op: "stop"})
+	<-d.server.done
+	file, err := os.ReadFile(filepath.Join(m.loc.Home, "state", "mail"))
+	if err != nil || bytes.Contains(file, []byte("tax")) || bytes.Contains(file, []byte("reviewer")) {
+		t.Errorf("the file of messages can be read: %v", err)
+	}
+	m.start(Options{})
+	if got, want := r.inbox(another, false), []string{"claude-alpha-1-: the tax table is mine", "claude-alpha-1-: good morning"}; !slices.Equal(got, want) {
+		t.Errorf("after a restart: %q, want %q", got, want)
+	}
+	if got := r.inbox(aPerson, false); len(got) > 0 {
+		t.Errorf("%q was read before the restart", got)
+	}
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	clock := newClock()
+	m, r, d := meeting(t, Options{Now: clock.now})
+	for range maxUnread {
+		r.send(anAgent, "reviewer", "x")
+	}
+	if code, sentence := r.order("msg", anAgent, MessageRequest{To: "reviewer", Text: "one too many"}, nil); code != codeRefused || !strings.Contains(sentence, "unread") {
+		t.Errorf("%s %q", code, sentence)
+	}
+	clock.pass(7*24*time.Hour + time.Second)
+	if got := r.inbox(another, true); len(got) > 0 {
+		t.Errorf("%d messages are there after 7 days", len(got))
+	}
+	d.mail.close()
+	if got := r.inbox(another, true); len(got) > 0 {
+		t.Errorf("%d messages are there again", len(got))
+	}
+	if info, err := os.Stat(filepath.Join(m.loc.Home, "state", "mail")); err != nil || info.Size() != int64(len(stateHeader)) {
+		t.Errorf("the file holds what is too old: %v, %v", info, err)
+	}
+}
+
+func TestAFourthUrgentMessageAnHourIsOrdinary(t *testing.T) {
+	clock := newClock()
+	_, r, _ := meeting(t, Options{Now: clock.now})
+	urgent := func(from *socket.Caller, to string) bool {
+		var answer MessageAnswer
+		if _, sentence := r.order("msg", from, MessageRequest{To: to, Text: "now", Urgent: true}, &answer); sentence != "" {
+			t.Fatal(sentence)
+		}
+		return answer.Urgent
+	}
+	for i, want := range []bool{true, true, true, false} {
+		if got := urgent(anAgent, "reviewer"); got != want {
+			t.Errorf("number %d: urgent %v", i+1, got)
+		}
+	}
+	if !urgent(anAgent, "ash@example.com") || !urgent(aPerson, "reviewer") {
+		t.Error("another sender or reader is bound by it")
+	}
+	clock.pass(time.Hour)
+	if !urgent(anAgent, "reviewer") {
+		t.Error("an hour later it is ordinary")
+	}
+}
+
+func TestASessionHasTheMailOfItsPerson(t *testing.T) {
+	_, r, d := meeting(t, Options{})
+	r.send(anAgent, "sam@example.com", "for sam")
+	r.send(anAgent, "reviewer", "for the reviewer")
+	texts := func(id string) (out []string) {
+		for _, m := range d.unreadOf(sessionKey{"claude", id}, d.clones.all()[0], d.now()) {
+			out = append(out, m.Text)
+		}
+		return out
+	}
+	for id, want := range map[string][]string{"beta-34-session": {"for sam"}, "beta-12-session": {"for the reviewer"}, "alpha-1-session": nil} {
+		if got := texts(id); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", id, got, want)
+		}
+	}
+}
