@@ -236,9 +236,11 @@ type openClone struct {
 	inode  uint64 // of common
 	writer stamp  // of the file that says which writer the clone is
 
-	ready chan struct{} // closed when the next two are set
+	ready chan struct{} // closed when the next three are set
 	clone *gitlog.Clone
-	err   error
+	// arbiter decides for the clone's repository who may write what.
+	arbiter *arbitration
+	err     error
 
 	jobs   chan func(context.Context) // run one after the other, by work
 	ctx    context.Context            // of jobs and sync; ends with close
@@ -272,6 +274,7 @@ func (oc *openClone) open(repo *gitlog.Repository) {
 		oc.cancel()
 		return
 	}
+	oc.arbiter = oc.d.arbitrations.of(oc.clone)
 	oc.lock()
 	oc.writer = stampOfFile(oc.writerPath())
 	oc.sync = newSyncLoop(oc)

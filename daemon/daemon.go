@@ -106,6 +106,8 @@ type daemon struct {
 	mail    *mail
 	clones  *clones
 
+	arbitrations *arbitrations
+
 	started time.Time
 	ended   chan struct{}         // closed by end
 	once    sync.Once             // of end
@@ -143,7 +145,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	if err := d.mail.load(d.now()); err != nil {
 		d.log.Error("messages cannot be read", "error", err)
 	}
-	d.clones = newClones(d)
+	d.clones, d.arbitrations = newClones(d), newArbitrations(d)
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
 		return fail(err)
 	}
@@ -189,6 +191,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.server.conns.Wait()
 	d.loops.Wait()
 	d.clones.close()
+	d.arbitrations.close()
 	d.state.close()
 	d.mail.close()
 	d.log.Info("ended", "why", why)
@@ -234,6 +237,7 @@ func (d *daemon) tick() {
 		d.log.Info("config.toml read again")
 	}
 	d.state.tick(d.now())
+	d.arbitrations.tick()
 	d.clones.tick()
 }
 
@@ -295,6 +299,7 @@ func (d *daemon) handOver(req *socket.Request, conn *net.UnixConn) *reply {
 	d.server.pause()
 	d.server.drain(1, drainTime)
 	d.clones.close()
+	d.arbitrations.close()
 	d.state.close()
 	d.mail.close()
 	if err := give(conn, d.server.listener, d.lock); err != nil {

@@ -168,8 +168,20 @@ func (s *stateFile[R]) close() error {
 // rewriteState puts records in the place of the file at path, and returns it open. A reader that has the old file open
 // goes on reading that.
 func rewriteState[R any](path string, key [32]byte, records []*R) (*stateFile[R], error) {
-	fresh := path + ".new"
-	file, err := os.OpenFile(fresh, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	s, err := writeState(path, key, records)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.install(); err != nil {
+		s.discard()
+		return nil, err
+	}
+	return s, nil
+}
+
+// writeState writes records to a file beside the one at path, whose place it takes with install. It is synced.
+func writeState[R any](path string, key [32]byte, records []*R) (*stateFile[R], error) {
+	file, err := os.OpenFile(path+".new", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the daemon's state: %w", err)
 	}
@@ -183,16 +195,26 @@ func rewriteState[R any](path string, key [32]byte, records []*R) (*stateFile[R]
 	if err == nil {
 		err = file.Sync()
 	}
-	if err == nil {
-		err = os.Rename(fresh, path)
-	}
 	if err != nil {
-		_ = file.Close()
-		_ = os.Remove(fresh)
+		s.discard()
 		return nil, fmt.Errorf("cannot write the daemon's state: %w", err)
 	}
 	s.unsynced = false
 	return s, nil
+}
+
+// install puts what writeState wrote in its place.
+func (s *stateFile[R]) install() error {
+	if err := os.Rename(s.file.Name(), strings.TrimSuffix(s.file.Name(), ".new")); err != nil {
+		return fmt.Errorf("cannot write the daemon's state: %w", err)
+	}
+	return nil
+}
+
+// discard drops what writeState wrote and install did not put anywhere.
+func (s *stateFile[R]) discard() {
+	_ = s.file.Close()
+	_ = os.Remove(s.file.Name())
 }
 
 // readStates visits the records of all files of sessions in a home directory, file by file; a daemon may be running. key is the

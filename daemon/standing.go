@@ -1,0 +1,147 @@
+package daemon
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/gitlog"
+)
+
+// Standing is who is at work in a repository and who holds what.
+type Standing struct {
+	Sessions []StandingSession `json:"sessions"` // by start
+}
+
+// StandingSession is a session, or a person at work. Its strings are as somebody chose them: clean them before they are shown.
+type StandingSession struct {
+	Session  string   `json:"session"`
+	Agent    string   `json:"agent"`  // "" for a person
+	Member   string   `json:"member"` // the address of its person
+	Person   bool     `json:"person"`
+	Branch   string   `json:"branch"`   // full ref name; "" detached
+	Worktree string   `json:"worktree"` // absolute path
+	Intent   string   `json:"intent"`
+	Plan     string   `json:"plan"`
+	Decided  []string `json:"decided"`
+
+	Claims  []StandingClaim `json:"claims"`  // oldest first
+	Waiting []string        `json:"waiting"` // paths, first come first
+
+	Name  string        `json:"-"` // that the agent was given (KNOOT_AGENT)
+	Began gitlog.Millis `json:"-"`
+	Seen  gitlog.Millis `json:"-"` // its last sign of life
+}
+
+// StandingClaim is a claim that is live.
+type StandingClaim struct {
+	Path  string        `json:"path"`
+	Until gitlog.Millis `json:"until"`
+	Hub   bool          `json:"hub"`
+
+	Branch  string        `json:"-"` // full ref name
+	Since   gitlog.Millis `json:"-"`
+	Written gitlog.Millis `json:"-"` // its holder's last write; 0: none yet
+}
+
+// HubStanding is a hub with its holder and its queue.
+type HubStanding struct {
+	Path, Branch string
+	Holder       sessionKey    // zero: it is free
+	Until        gitlog.Millis // of the holder's lease, or of the turn of the first in line
+	Queue        []sessionKey  // the first in line first
+}
+
+// standing says who is at work and who holds what.
+func (a *arbitration) standing() *Standing {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := &Standing{Sessions: []StandingSession{}}
+	now := a.now()
+	for _, s := range a.sequencer.Sessions(now) {
+		key, detail := a.sessionOf(s.Session), decodeSessionDetail(s.Detail)
+		each := StandingSession{Session: key.ID, Agent: key.Agent, Member: detail.Owner, Person: s.Person, Branch: a.branchOf(s.Branch),
+			Worktree: a.names.name(worktreeType, s.Worktree), Intent: string(s.Intent), Plan: string(s.Plan), Decided: []string{},
+			Claims: []StandingClaim{}, Waiting: []string{}, Name: detail.Name, Began: s.Started, Seen: s.Seen}
+		if s.Person {
+			each.Agent = ""
+		}
+		for _, h := range a.sequencer.Claims(s.Session, now) {
+			each.Claims = append(each.Claims, StandingClaim{Path: a.heldPath(h), Until: h.Until, Hub: h.Class == arbiter.Hub,
+				Branch: a.branchOf(h.Branch), Since: h.Since, Written: h.Written})
+		}
+		for _, w := range a.sequencer.Waits(s.Session, now) {
+			each.Waiting = append(each.Waiting, a.pathOf(w.Path))
+		}
+		out.Sessions = append(out.Sessions, each)
+	}
+	return out
+}
+
+// heldPath is the path of a claim as its holder spells it. mu is held.
+func (a *arbitration) heldPath(h arbiter.Hold) string {
+	if len(h.Detail) > 0 {
+		return string(h.Detail)
+	}
+	return a.pathOf(h.Path)
+}
+
+// hubs returns the files that are hubs now because somebody holds them or waits for them as one, by path.
+func (a *arbitration) hubs() []HubStanding {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	type place struct{ path, branch arbiter.Token }
+	found := map[place]*HubStanding{}
+	hub := func(who arbiter.Who, path arbiter.Path) *HubStanding {
+		at := place{path.Own, who.Branch}
+		h := found[at]
+		if h == nil {
+			h = &HubStanding{Path: a.pathOf(path), Branch: a.branchOf(who.Branch)}
+			found[at] = h
+			q := a.sequencer.Queue(who, arbiter.Want{Path: path}, now)
+			for _, w := range q.Waits {
+				h.Queue = append(h.Queue, a.sessionOf(w.Session))
+			}
+			h.Until = q.Until
+		}
+		return h
+	}
+	for _, h := range a.sequencer.Claims(arbiter.Token{}, now) {
+		if h.Class == arbiter.Hub {
+			each := hub(h.Who, h.Path)
+			each.Holder, each.Until = a.sessionOf(h.Session), h.Until
+		}
+	}
+	for _, s := range a.sequencer.Sessions(now) {
+		for _, w := range a.sequencer.Waits(s.Session, now) {
+			if w.Class == arbiter.Hub {
+				hub(w.Who, w.Path)
+			}
+		}
+	}
+	out := make([]HubStanding, 0, len(found))
+	for _, h := range found {
+		out = append(out, *h)
+	}
+	slices.SortFunc(out, func(a, b HubStanding) int { return strings.Compare(a.Path+"\x00"+a.Branch, b.Path+"\x00"+b.Branch) })
+	return out
+}
+
+// party is a session, or one of its subagents, as it stands in a worktree now. The branch is read from files.
+func (wt *worktree) party(ctx context.Context, key sessionKey, subagent, user string) party {
+	branch, _, _ := wt.tree.Head(ctx) // "" where it cannot be told: that of the worktree alone
+	return party{Key: key, Subagent: subagent, Owner: personOf(wt.clone.clone, user), Root: wt.root, Branch: branch}
+}
+
+// presence is the person themself at work in a worktree: the one that KNOOT_USER names, or this device's member. present and
+// take of one person in one worktree are one presence.
+func (wt *worktree) presence(ctx context.Context, user string) party {
+	by := wt.party(ctx, sessionKey{}, "", user)
+	by.Key, by.Person = sessionKey{Agent: personAgent, ID: by.Owner + " in " + wt.root}, true
+	return by
+}
+
+// personAgent stands for the agent's name in the key of a person's presence.
+const personAgent = "person"
