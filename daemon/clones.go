@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"knoot.dev/knoot/gitlog"
@@ -49,6 +50,7 @@ type worktree struct {
 	root  string
 	repo  *gitlog.Repository
 	tree  *gitlog.Tree
+	rules *gitlog.Rules
 	clone *openClone
 	facts *factView
 
@@ -124,11 +126,18 @@ func (c *clones) openWorktree(ctx context.Context, root string) (*worktree, erro
 		return nil, err
 	}
 	tree := gitlog.OpenTree(repo)
-	wt := &worktree{root: root, repo: repo, tree: tree, clone: oc, folds: tree.FoldsCase()}
+	wt := &worktree{root: root, repo: repo, tree: tree, rules: gitlog.OpenRules(repo), clone: oc, folds: tree.FoldsCase()}
 	wt.facts = newFactView(wt)
 	oc.add(wt)
+	oc.later(wt.rules.Warm)
 	c.d.settle(ctx, wt)
 	return wt, nil
+}
+
+// close ends what runs for the worktree.
+func (wt *worktree) close() {
+	wt.rules.Close()
+	_ = wt.tree.Close()
 }
 
 // clone returns the open clone that a repository belongs to.
@@ -249,6 +258,7 @@ type openClone struct {
 	sync   *syncLoop
 
 	settling sync.Mutex // held by whoever settles what is owed
+	followed atomic.Pointer[claimSettings]
 
 	mu       sync.Mutex
 	trees    []*worktree   // guarded by mu
@@ -316,6 +326,9 @@ func (oc *openClone) writes() error {
 func (oc *openClone) add(wt *worktree) {
 	oc.mu.Lock()
 	defer oc.mu.Unlock()
+	if oc.shutdown {
+		wt.close() // close has been here
+	}
 	oc.trees = append(oc.trees, wt)
 }
 
@@ -467,7 +480,9 @@ func (oc *openClone) tick() {
 	}
 	oc.refreshIfMoved()
 	oc.later(func(ctx context.Context) {
+		oc.followSettings(ctx)
 		for _, wt := range trees {
+			wt.rules.Warm(ctx)
 			oc.d.settle(ctx, wt)
 		}
 		if due || oc.clone.JournalSize() >= gitlog.JournalFull {
@@ -479,7 +494,7 @@ func (oc *openClone) tick() {
 	var kept []*worktree
 	for _, wt := range trees {
 		if _, err := os.Lstat(wt.root); errors.Is(err, fs.ErrNotExist) {
-			_ = wt.tree.Close()
+			wt.close()
 			continue
 		}
 		kept = append(kept, wt)
@@ -517,7 +532,7 @@ func (oc *openClone) close() {
 	oc.cancel()
 	oc.loops.Wait()
 	for _, wt := range oc.worktrees() {
-		_ = wt.tree.Close()
+		wt.close()
 	}
 	if err := oc.clone.Close(); err != nil {
 		oc.d.log.Warn("cannot close a clone", "repository", oc.common, "error", err)

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/BurntSushi/toml"
+
+	"knoot.dev/knoot/gitlog"
 )
 
 // Config is the person's settings, ~/.knoot/config.toml. Knoot reads it and never writes it.
@@ -44,6 +46,10 @@ type Config struct {
 		// Intent is text, or off: intents are not recorded.
 		Intent string `toml:"intent"`
 	} `toml:"share"`
+	Claims struct {
+		// Mode lowers what a repository asks for, in the sessions of this person; "" or deny lowers nothing.
+		Mode gitlog.ClaimMode `toml:"mode"`
+	} `toml:"claims"`
 
 	// Unknown lists the keys of the file that this version does not know, sorted.
 	Unknown []string `toml:"-"`
@@ -73,7 +79,7 @@ func DefaultConfig() Config {
 
 // laterTables are settings of parts that read them themselves, or that this version does not have yet: whoever shares
 // one file between machines with two versions is not warned about them.
-var laterTables = []string{"mcp", "panel", "templates", "source", "autopilot", "claims"}
+var laterTables = []string{"mcp", "panel", "templates", "source", "autopilot"}
 
 // LoadConfig reads config.toml in home; the defaults where there is none. An error is one sentence that names the file
 // and the line.
@@ -129,6 +135,11 @@ func (c *Config) check() error {
 		return fmt.Errorf("[memory] agent_facts = %q: want share or review", c.Memory.AgentFacts)
 	case c.Share.Intent != "text" && c.Share.Intent != "off":
 		return fmt.Errorf("[share] intent = %q: want text or off", c.Share.Intent)
+	}
+	if c.Claims.Mode != "" {
+		if _, err := gitlog.ParseClaimMode(string(c.Claims.Mode)); err != nil {
+			return fmt.Errorf("[claims] %w", err)
+		}
 	}
 	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"knoot.dev/knoot/gitlog"
 )
 
 func TestConfig(t *testing.T) {
@@ -23,6 +25,8 @@ every = "90s"
 agent_facts = "review"
 [share]
 intent = "off"
+[claims]
+mode = "note"
 [mcp]
 port = 1
 [brief.colour]
@@ -34,7 +38,8 @@ x = 1
 		t.Fatal(err)
 	}
 	if c.Daemon.Autostart || c.Brief.Turn != 500 || c.Brief.Start != DefaultConfig().Brief.Start || c.Brief.Invite || !c.Brief.HoldStop ||
-		c.Sync.Every.Duration != 90*time.Second || c.Memory.AgentFacts != "review" || c.Share.Intent != "off" {
+		c.Sync.Every.Duration != 90*time.Second || c.Memory.AgentFacts != "review" || c.Share.Intent != "off" ||
+		c.Claims.Mode != gitlog.ClaimsNote {
 		t.Errorf("config %+v", c)
 	}
 	if want := []string{"brief.colour", "brief.colour.red", "later", "later.x"}; !slices.Equal(c.Unknown, want) {
@@ -52,6 +57,7 @@ func TestConfigThatIsWrong(t *testing.T) {
 		"[sync]\nevery = \"soon\"\n":          "line 2",
 		"[memory]\nagent_facts = \"maybe\"\n": "share or review",
 		"[share]\nintent = \"no\"\n":          "text or off",
+		"[claims]\nmode = \"loud\"\n":         "deny, note or off",
 	} {
 		if _, err := parseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %q", text, err, want)

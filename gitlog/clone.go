@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"time"
 )
@@ -19,6 +21,7 @@ type Clone struct {
 	device   *Device
 	settings *Settings
 	found    *Settings // as read; settings has the team and the repository that were pinned, where these are others
+	guessed  string    // the remote whose default branch has the settings that count; "": none
 	differs  bool      // the work tree has other settings than those that count
 	remote   *remote   // what it syncs with; nil: nothing
 	now      func() time.Time
@@ -106,6 +109,7 @@ func (c *Clone) readSettings(ctx context.Context) error {
 	if c.remote != nil {
 		name = c.remote.name
 	}
+	c.guessed = name
 	if c.settings, c.differs, err = readSettings(ctx, c.Repo, name); err != nil {
 		return err
 	}
@@ -233,6 +237,31 @@ func (c *Clone) Writer() WriterID {
 
 // Settings returns .knoot.toml as it counts here.
 func (c *Clone) Settings() *Settings { return c.settings }
+
+// ReadSettings reads .knoot.toml again. What the clone itself goes by does not change: see Settings.
+func (c *Clone) ReadSettings(ctx context.Context) (*Settings, error) {
+	s, _, err := readSettings(ctx, c.Repo, c.guessed)
+	return s, err
+}
+
+// SettingsFiles are the files that ReadSettings hangs on: while none of them changes, nor does its answer. Some may not be
+// there.
+func (c *Clone) SettingsFiles() []string {
+	common := c.Repo.CommonDir + "/"
+	files := []string{common + "knoot/" + privateSettings, common + "HEAD", common + "packed-refs", common + "reftable/tables.list"}
+	if c.Repo.Root != "" {
+		files = append(files, c.Repo.Root+"/"+SettingsFile)
+	}
+	for _, ref := range settingsRefs(c.guessed) {
+		files = append(files, common+ref)
+	}
+	if text, err := os.ReadFile(common + "HEAD"); err == nil {
+		if ref, ok := strings.CutPrefix(strings.TrimSpace(string(text)), "ref: refs/heads/"); ok {
+			files = append(files, common+"refs/heads/"+ref)
+		}
+	}
+	return files
+}
 
 // SettingsDiffer says that the checkout has another .knoot.toml than the one that counts; it is ignored.
 func (c *Clone) SettingsDiffer() bool { return c.differs }

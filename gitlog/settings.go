@@ -22,13 +22,14 @@ type Settings struct {
 	Remote     string // name of the remote to sync with; "" to choose
 	Relay      string
 	RelayKey   string
-	Hubs       []string
+	Claims     ClaimSettings
 	// Areas proposes the division of the repository's paths: by canonical prefix the name of a room. nil where no table [areas] is.
 	// It counts once an admin has entered it in the roster.
 	Areas map[string]string
 
-	Unknown []string // keys that this version does not know; status warns of them
-	Source  string   // where it was read: a path, or "<ref>:.knoot.toml"
+	Unknown  []string // keys that this version does not know; status warns of them
+	Problems []string // sentences about values of [claims] and hubs that make no sense, and what counts in their place
+	Source   string   // where it was read: a path, or "<ref>:.knoot.toml"
 }
 
 // SettingsFile is the name of the settings in a work tree.
@@ -49,7 +50,7 @@ func ParseSettings(text []byte) (*Settings, error) {
 		Remote     string            `toml:"remote"`
 		Relay      string            `toml:"relay"`
 		RelayKey   string            `toml:"relay_key"`
-		Hubs       []string          `toml:"hubs"`
+		Hubs       toml.Primitive    `toml:"hubs"`
 		Areas      map[string]string `toml:"areas"`
 		Claims     toml.Primitive    `toml:"claims"`
 	}
@@ -58,7 +59,7 @@ func ParseSettings(text []byte) (*Settings, error) {
 		return nil, fmt.Errorf("%s does not parse: %w", SettingsFile, err)
 	}
 	s := &Settings{
-		Roster: file.Roster, Remote: file.Remote, Relay: file.Relay, RelayKey: file.RelayKey, Hubs: file.Hubs,
+		Roster: file.Roster, Remote: file.Remote, Relay: file.Relay, RelayKey: file.RelayKey,
 	}
 	if s.Team, err = ParseTeamID(file.Team); err != nil {
 		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
@@ -69,11 +70,9 @@ func ParseSettings(text []byte) (*Settings, error) {
 	if s.Areas, err = parseAreas(file.Areas); err != nil {
 		return nil, fmt.Errorf("%s: %w", SettingsFile, err)
 	}
+	s.Claims, s.Problems, s.Unknown = readClaims(&meta, file.Claims, file.Hubs)
 	for _, key := range meta.Undecoded() {
-		// The parts of claims are read where they are used.
-		if len(key) > 0 && key[0] != "claims" {
-			s.Unknown = append(s.Unknown, key.String())
-		}
+		s.Unknown = append(s.Unknown, key.String())
 	}
 	sort.Strings(s.Unknown)
 	return s, nil
@@ -157,16 +156,20 @@ func readSettings(ctx context.Context, repo *Repository, remote string) (s *Sett
 	return nil, false, ErrNotInitialised
 }
 
-// defaultBranchFile returns a file of the default branch: <remote>/HEAD, else its main or master, else HEAD. A nil
-// text: none of these has it.
-func defaultBranchFile(ctx context.Context, repo *Repository, remote, name string) (ref string, text []byte, err error) {
-	var refs []string
+// settingsRefs are the refs of a remote that may be its default branch, the best first.
+func settingsRefs(remote string) (refs []string) {
 	if remote != "" {
 		for _, branch := range []string{"HEAD", "main", "master"} {
 			refs = append(refs, "refs/remotes/"+remote+"/"+branch)
 		}
 	}
-	refs = append(refs, "HEAD")
+	return refs
+}
+
+// defaultBranchFile returns a file of the default branch: <remote>/HEAD, else its main or master, else HEAD. A nil
+// text: none of these has it.
+func defaultBranchFile(ctx context.Context, repo *Repository, remote, name string) (ref string, text []byte, err error) {
+	refs := append(settingsRefs(remote), "HEAD")
 	var ask strings.Builder
 	for _, ref := range refs {
 		fmt.Fprintf(&ask, "%s:%s\n", ref, name)

@@ -245,6 +245,9 @@ func (e *examination) lookAtClone(ctx context.Context, repo *gitlog.Repository, 
 	if len(settings.Unknown) > 0 {
 		e.bad("settings", "remove them from "+gitlog.SettingsFile+", or update knoot", "keys that this version does not know: %s", strings.Join(settings.Unknown, ", "))
 	}
+	for _, problem := range settings.Problems {
+		e.bad("settings", "mend it in "+gitlog.SettingsFile, "%s", problem)
+	}
 	changes, err := clone.PinChanges(ctx)
 	if err != nil {
 		e.missing("trust", "see the sentence", "%v", err)
