@@ -90,7 +90,15 @@ type refStore struct {
 	git  git
 }
 
-func openRefs(repo *Repository) refStore { return refStore{repo: repo, git: repo.git()} }
+// With core.warnAmbiguousRefs git looks for a ref of the same name as each hash that update-ref is given, and so reads
+// packed-refs before it has locked anything. It takes the file for unchanged as long as inode, size and whole seconds are
+// the same, which two runs of `git pack-refs` in one second leave them: the compare-and-swap then goes by what the ref was,
+// and takes back what another process had moved meanwhile (seen, with git 2.39). Without it the first look is under the lock.
+func openRefs(repo *Repository) refStore {
+	g := repo.git()
+	g.config = []string{"core.warnAmbiguousRefs=false"}
+	return refStore{repo: repo, git: g}
+}
 
 // list returns the refs below the prefixes, each of which ends in a slash or is a whole name, sorted by name. It costs one process
 // and opens no object, so it is also how to learn that something moved. broken names those that git cannot read (an empty
@@ -145,7 +153,8 @@ type refChange struct {
 var (
 	// errRefMoved: a compare-and-swap found another value than the old one. Read again, and decide again.
 	errRefMoved = errors.New("the ref moved meanwhile")
-	// errRefBusy: git's lock file on the ref or on packed-refs stayed for as long as we waited.
+	// errRefBusy: git's lock file on the ref or on packed-refs stayed for as long as we waited, or its directory, emptied by
+	// `git pack-refs`, was removed each time that we had made it.
 	errRefBusy = errors.New("another git process holds the ref's lock")
 )
 
@@ -178,7 +187,8 @@ func (r refStore) change(ctx context.Context, changes ...refChange) error {
 			return r.sync(changes)
 		}
 		switch {
-		case strings.Contains(stderr, ".lock'"), strings.Contains(stderr, "Unable to create"):
+		case strings.Contains(stderr, ".lock'"), strings.Contains(stderr, "Unable to create"),
+			strings.Contains(stderr, "unable to create directory"):
 			if attempt == lockedRefAttempts {
 				return fmt.Errorf("%w: %w", errRefBusy, err)
 			}

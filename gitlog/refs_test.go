@@ -409,6 +409,73 @@ func TestConcurrentAppends(t *testing.T) {
 	}
 }
 
+// A change that began before another one, and looks at the ref after it, is refused, although packed-refs looks untouched
+// meanwhile: same inode, size and time, as after `git pack-refs` twice in a second.
+func TestCompareAndSwapReadsPackedRefsUnderItsLock(t *testing.T) {
+	isolateGit(t)
+	l := openTestLog(t, newRepository(t))
+	mustGit(t, l.Root, "config", "core.trustctime", "false") // of a file's times only this one can be set
+	name := ownRefs + memoryRef(1, 1)
+	one := l.commit(t, "", "one")
+	two, late := l.commit(t, one, "two"), l.commit(t, one, "late")
+	if err := l.refs.create(context.Background(), name, one); err != nil {
+		t.Fatal(err)
+	}
+	mustGit(t, l.Root, "pack-refs", "--all")
+	packed := filepath.Join(l.CommonDir, "packed-refs")
+	content, err := os.ReadFile(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	slow := l.refs.git.command(t.Context(), "update-ref", "--stdin", "-z")
+	stdin, err := slow.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := slow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	// What follows the command is more than a pipe holds: once it is written, git has read the command.
+	options := strings.Repeat("option no-deref\x00", 1<<16)
+	if _, err := fmt.Fprintf(stdin, "update %s\x00%s\x00%s\x00%s", name, late, one, options); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.refs.change(t.Context(), refChange{name, one, two}); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, packed, strings.ReplaceAll(string(content), string(one), string(two)))
+	if err := errors.Join(os.Chtimes(packed, info.ModTime(), info.ModTime()), os.Remove(filepath.Join(l.CommonDir, name)), stdin.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if err := slow.Wait(); err == nil {
+		t.Error("a change from a value that the ref no longer had was accepted")
+	}
+	if got := l.at(t, name); got != two {
+		t.Errorf("the ref is at %s, want %s", got, two)
+	}
+}
+
+// `git pack-refs` removes a ref's emptied directory, also between git's making it and git's locking the ref in it. That passes,
+// so such a change is tried again; here, where a link to nowhere stands in the way, in vain.
+func TestRefWithoutDirectoryIsBusy(t *testing.T) {
+	isolateGit(t)
+	l := openTestLog(t, newRepository(t))
+	one := l.commit(t, "", "one")
+	name := ownRefs + memoryRef(1, 1)
+	directory := filepath.Join(l.CommonDir, filepath.Dir(name))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(directory), 0o777), os.Symlink("nowhere", directory)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.refs.create(t.Context(), name, one); !errors.Is(err, errRefBusy) {
+		t.Errorf("where no directory can be made: %v", err)
+	}
+}
+
 // Any order of changes, right and wrong ones, leaves the refs where a simple map of names says.
 func TestRefChangesLikeAMap(t *testing.T) {
 	isolateGit(t)
