@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
@@ -10,14 +11,14 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
-// record adds what happened in a worktree to its clone's audit log, and the session's start before it if that is not there
-// yet. An error says that nothing was added. The clone's settling is held.
-func (d *daemon) record(ctx context.Context, wt *worktree, key sessionKey, happened []happening) error {
+// record adds what happened in a worktree to its clone's journal, and the session's start before it if that is not there yet,
+// and returns what settles it once the journal is synced. An error says that nothing was added. The clone's settling is held.
+func (d *daemon) record(ctx context.Context, wt *worktree, key sessionKey, happened []happening) (*stateRecord, error) {
 	oc := wt.clone
 	var events []*gitlog.Entry
 	announced := d.state.isAnnounced(key, oc.common)
 	if !announced {
-		events = append(events, d.event(ctx, wt, key, happening{At: happened[0].At, Kind: gitlog.SessionStarted}))
+		events = append(events, d.event(ctx, wt, key, happening{ID: happened[0].ID, At: happened[0].At, Kind: gitlog.SessionStarted}))
 	}
 	for _, h := range happened {
 		switch h.Kind {
@@ -29,10 +30,10 @@ func (d *daemon) record(ctx context.Context, wt *worktree, key sessionKey, happe
 		}
 	}
 	if err := ctx.Err(); err != nil {
-		return err // what git was asked for may be missing
+		return nil, err // what git was asked for may be missing
 	}
 	if err := oc.record(events...); err != nil {
-		return err
+		return nil, err
 	}
 	r := &stateRecord{At: happened[0].At, Session: key, Aside: true}
 	if !announced {
@@ -41,16 +42,14 @@ func (d *daemon) record(ctx context.Context, wt *worktree, key sessionKey, happe
 	for _, h := range happened {
 		r.Settled = append(r.Settled, h.ID)
 	}
-	d.state.mu.Lock()
-	defer d.state.mu.Unlock()
-	d.state.commit(r)
-	return nil
+	return r, nil
 }
 
-// event is a new event of a session in a worktree.
+// event is an event of a session in a worktree: the same one, to its journal, however often that has to be tried.
 func (d *daemon) event(ctx context.Context, wt *worktree, key sessionKey, h happening) *gitlog.Entry {
 	e := wt.clone.clone.NewEntry(h.Kind)
 	e.Time = h.At
+	binary.BigEndian.PutUint64(e.Nonce[:], h.ID)
 	id := sha256.Sum256([]byte(wt.repo.GitDir))
 	branch, _, _ := wt.tree.Head(ctx) // "" where it cannot be told
 	e.Event = &gitlog.Event{Agent: key.Agent, Session: key.ID, Subagent: h.Subagent, Branch: branch, Worktree: id[:16], Text: h.Text}
@@ -85,15 +84,30 @@ func (d *daemon) written(ctx context.Context, wt *worktree, key sessionKey, h ha
 	return out
 }
 
-// settle adds what is owed of a worktree to its clone's log.
+// settle adds what is owed of a worktree to its clone's journal. It is owed until the journal is synced, all at once: what
+// comes while the disk is waited for is the next one's. No hook waits for it.
 func (d *daemon) settle(ctx context.Context, wt *worktree) {
-	wt.clone.settling.Lock()
-	defer wt.clone.settling.Unlock()
+	oc := wt.clone
+	oc.settling.Lock()
+	defer oc.settling.Unlock()
+	var settled []*stateRecord
 	for key, owed := range d.state.owedIn(wt.root) {
-		if err := d.record(ctx, wt, key, owed); err != nil {
-			return
+		r, err := d.record(ctx, wt, key, owed)
+		if err != nil {
+			break
 		}
+		settled = append(settled, r)
 	}
+	if len(settled) == 0 {
+		return
+	}
+	if err := d.options.syncJournal(oc.clone); err != nil {
+		d.log.Warn("what happened is not on the disk yet", "repository", oc.common, "error", err)
+		return
+	}
+	d.state.mu.Lock()
+	defer d.state.mu.Unlock()
+	d.state.commit(settled...)
 }
 
 // forgive drops what is owed of a directory in which there is no knoot.

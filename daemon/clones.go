@@ -487,8 +487,6 @@ func (oc *openClone) tick() {
 		}
 		if due || oc.clone.JournalSize() >= gitlog.JournalFull {
 			oc.flush(ctx)
-		} else if err := oc.clone.SyncJournal(); err != nil {
-			oc.d.log.Warn("cannot sync the journal", "repository", oc.common, "error", err)
 		}
 	})
 	var kept []*worktree

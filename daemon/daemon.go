@@ -48,6 +48,8 @@ type Options struct {
 	Listening func(socket.Location)
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
+
+	syncJournal func(*gitlog.Clone) error // (*gitlog.Clone).SyncJournal when nil
 }
 
 // errHandedOver ends a daemon whose seat a newer one took.
@@ -120,6 +122,9 @@ type daemon struct {
 }
 
 func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daemon, error) {
+	if o.syncJournal == nil {
+		o.syncJournal = (*gitlog.Clone).SyncJournal
+	}
 	file, err := openLogFile(filepath.Join(loc.Home, "knootd.log"), logSize)
 	if err != nil {
 		return nil, err

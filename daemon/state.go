@@ -22,6 +22,7 @@ type state struct {
 	mu       sync.Mutex
 	sessions sessions                 // guarded by mu
 	file     *stateFile[stateRecord]  // guarded by mu; nil while this device has no keys
+	syncing  *time.Timer              // guarded by mu: syncs the file; nil: nothing is to be synced
 	failed   bool                     // guarded by mu: the last write failed, and that was logged
 	seen     map[onceKey]time.Time    // guarded by mu: hooks of the last seconds
 	lastHook map[string]gitlog.Millis // guarded by mu: by agent
@@ -93,6 +94,34 @@ func (st *state) commit(records ...*stateRecord) {
 		return
 	}
 	st.failed = false
+	if st.syncing == nil {
+		st.syncing = time.AfterFunc(syncAfter, st.sync)
+	}
+}
+
+// syncAfter is how long records gather before they are made to survive the machine: a hook's answer does not wait for the disk.
+const syncAfter = 100 * time.Millisecond
+
+// sync makes the file survive the machine. Nobody waits for the disk with mu held.
+func (st *state) sync() {
+	st.mu.Lock()
+	st.syncing = nil
+	written := st.file
+	if written == nil {
+		st.mu.Unlock()
+		return
+	}
+	file := written.file
+	written.unsynced = false
+	st.mu.Unlock()
+	if err := file.Sync(); err != nil {
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		if st.file == written { // else it was closed meanwhile, and synced then
+			written.unsynced = true
+			st.fail(err)
+		}
+	}
 }
 
 func (st *state) fail(err error) {
@@ -128,17 +157,11 @@ func (st *state) forget(now gitlog.Millis) {
 	}
 }
 
-// tick makes the file survive the machine, and shrinks it when it is large.
+// tick shrinks the file when it is large.
 func (st *state) tick(now gitlog.Millis) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.file == nil {
-		return
-	}
-	if err := st.file.sync(); err != nil {
-		st.fail(err)
-	}
-	if st.file.size >= stateRewrite {
+	if st.file != nil && st.file.size >= stateRewrite {
 		st.rewrite(now)
 	}
 }

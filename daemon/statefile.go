@@ -156,8 +156,9 @@ func (s *stateFile[R]) sync() error {
 	if !s.unsynced {
 		return nil
 	}
-	s.unsynced = false
-	return s.file.Sync()
+	err := s.file.Sync()
+	s.unsynced = err != nil
+	return err
 }
 
 func (s *stateFile[R]) close() error {

@@ -1,6 +1,7 @@
 package gitlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,7 @@ func (c *Clone) appendTo(ctx context.Context, rooms map[RoomID][]*Entry) error {
 
 // Record puts events into the journal, each room's paths apart. On return a killed process loses none of them; SyncJournal makes
 // them outlast the machine, and Flush makes them a segment. Of paths in rooms that this device is not in nothing is recorded.
+// An event whose kind and nonce the journal has is there already: who was killed, or could not sync, may come again.
 func (c *Clone) Record(events ...*Entry) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -45,6 +47,9 @@ func (c *Clone) Record(events ...*Entry) error {
 		parts := c.splitEvent(e)
 		for _, room := range slices.SortedFunc(maps.Keys(parts), compareRooms) {
 			part := parts[room]
+			if c.journaled(room, part) {
+				continue
+			}
 			if err := part.encode(c.roster.Team, c.settings.Repository); err != nil {
 				return err
 			}
@@ -57,6 +62,16 @@ func (c *Clone) Record(events ...*Entry) error {
 	return nil
 }
 
+func (c *Clone) journaled(room RoomID, e *Entry) bool {
+	return slices.ContainsFunc(c.journal.entries, func(r journaled) bool {
+		if r.room != room || !bytes.Contains(r.raw, e.Nonce[:]) {
+			return false
+		}
+		s := c.entries[entryID(c.roster.Team, c.settings.Repository, r.raw)]
+		return s != nil && s.Kind == e.Kind && s.Nonce == e.Nonce
+	})
+}
+
 // JournalSize returns the size of the journal in bytes; at JournalFull it wants to become a segment.
 func (c *Clone) JournalSize() int64 {
 	c.mu.Lock()
@@ -67,14 +82,28 @@ func (c *Clone) JournalSize() int64 {
 	return c.journal.size
 }
 
-// SyncJournal makes what was recorded durable. It costs nothing where nothing was.
+// SyncJournal makes what was recorded durable. It costs nothing where nothing was, and nobody waits for the disk but its caller.
 func (c *Clone) SyncJournal() error {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.journal == nil {
+	j := c.journal
+	if j == nil || !j.dirty {
+		c.mu.Unlock()
 		return nil
 	}
-	return c.journal.sync()
+	file := j.file
+	j.dirty = false // what comes from now on wants the next sync
+	c.mu.Unlock()
+	err := file.Sync()
+	if err == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if j.file != file {
+		return nil // shortened or closed meanwhile, and synced then
+	}
+	j.dirty = true
+	return fmt.Errorf("cannot sync the journal: %w", err)
 }
 
 const (

@@ -138,6 +138,26 @@ func writtenOf(c *Clone, path string) *Entry {
 	return e
 }
 
+// The same event again, after a kill or a sync that failed, may say more of the file by then; it is there once.
+func TestAnEventIsRecordedOnce(t *testing.T) {
+	s := newStage(t)
+	repo := s.repository("app")
+	s.init(repo)
+	c := s.open(repo, true)
+	first := writtenOf(c, "src/billing.js")
+	again, removed := *first, *first
+	again.Event = &Event{Agent: first.Event.Agent, Session: first.Event.Session, Paths: []EventPath{{Path: "src/billing.js", Blob: make([]byte, 20)}}}
+	removed.Kind = PathRemoved
+	for _, e := range []*Entry{first, &again, &removed, writtenOf(c, "src/billing.js")} {
+		if err := c.Record(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(c.Writes("src/billing.js")); n != 3 { // the first, the removal, and another write
+		t.Errorf("%d events, want 3", n)
+	}
+}
+
 func TestWhatOneCloneWritesIsThereAgain(t *testing.T) {
 	ctx := context.Background()
 	for _, format := range []string{"sha1", "sha256"} {
