@@ -122,10 +122,14 @@ func (c *hookCall) register() (repeated bool) {
 	st.lastHook[h.Agent] = c.now
 	s := st.sessions[c.key]
 	r := &stateRecord{At: c.now, Session: c.key, Subagent: h.Subagent, Ended: h.Event == eventSessionEnd}
-	if s == nil || s.home == "" || s.process != h.Process && h.Process != 0 || s.private != h.Private {
-		r.Start = &sessionStart{Home: c.places[0].Root, Process: h.Process, Person: h.User, Name: h.Name, Private: h.Private}
-		if h.Process != 0 {
-			r.Start.Birth = birthOf(h.Process)
+	process := h.Process
+	if process == 0 && (s == nil || s.process == 0 && (h.Event == EventSessionStart || h.Event == EventPrompt)) {
+		process = agentProcess(h)
+	}
+	if s == nil || s.home == "" || s.process != process && process != 0 || s.private != h.Private {
+		r.Start = &sessionStart{Home: c.places[0].Root, Process: process, Person: h.User, Name: h.Name, Private: h.Private}
+		if process != 0 {
+			r.Start.Birth = birthOf(process)
 		}
 	}
 	turn := 1

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // birthOf is when a process started, in the kernel's ticks since the machine did; 0 when there is none. With it a
@@ -19,7 +20,7 @@ func birthOf(process int) uint64 {
 		return 0
 	}
 	fields := bytes.Fields(text[end+1:])
-	if len(fields) < 20 {
+	if len(fields) < 20 || fields[0][0] == 'Z' { // it has ended, and its parent has not looked yet
 		return 0
 	}
 	birth, err := strconv.ParseUint(string(fields[19]), 10, 64)
@@ -27,4 +28,13 @@ func birthOf(process int) uint64 {
 		return 0
 	}
 	return birth
+}
+
+// commandLineOf is the command line of a process; nil when there is none, or it is nobody's business.
+func commandLineOf(process int) []string {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(process) + "/cmdline")
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
 }
