@@ -20,9 +20,19 @@ type Recalled struct {
 	StaleReason  string   `json:"stale_reason"`
 	SupersededBy *string  `json:"superseded_by"`
 
-	Former  bool    `json:"-"` // the author has left the team
-	Item    *Item   `json:"-"`
-	Verdict Verdict `json:"-"`
+	Former    bool          `json:"-"` // the author has left the team
+	Said      Millis        `json:"-"` // when the words were said, and confirmed since, perhaps
+	Confirmed *Confirmation `json:"-"` // nil: nobody did
+	Item      *Item         `json:"-"`
+	Verdict   Verdict       `json:"-"`
+}
+
+// Confirmation is who last said that a fact is still true. What a session recorded again of its own fact is none.
+type Confirmation struct {
+	By     string // the member's name; "" when not known
+	Agent  bool
+	Former bool // they have left the team
+	At     Millis
 }
 
 // RecallQuery says what to recall; all conditions have to hold.
@@ -37,7 +47,7 @@ type RecallQuery struct {
 func (c *Clone) Recall(ctx context.Context, t *Tree, q RecallQuery, now Millis) ([]Recalled, error) {
 	var items []*Item
 	if q.All {
-		items = c.Memory().All(now)
+		items = renewed(c.Memory().All(now))
 	} else {
 		for _, item := range c.Memory().Current(now) {
 			items = append(append(items, item), item.Disagrees...)
@@ -69,6 +79,19 @@ func (c *Clone) Recall(ctx context.Context, t *Tree, q RecallQuery, now Millis) 
 	}
 	slices.SortStableFunc(found, func(a, b Recalled) int { return cmp.Compare(kept[b.ID], kept[a.ID]) })
 	return found, nil
+}
+
+// renewed keeps one of a fact and its confirmations, which renew it: the one that counts, with whether it is current, superseded or
+// forgotten. The order stays.
+func renewed(items []*Item) []*Item {
+	latest := make(map[EntryID]*Item, len(items))
+	for _, item := range items {
+		id := item.Origin.ID()
+		if had := latest[id]; had == nil || !had.Current && (item.Current || compareRank(item.Stored, had.Stored) > 0) {
+			latest[id] = item
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(items), func(item *Item) bool { return latest[item.Origin.ID()] != item })
 }
 
 // matchWords keeps the items that have the words, and ranks them.
@@ -150,7 +173,13 @@ func (c *Clone) recalled(item *Item, verdict Verdict) Recalled {
 	r := Recalled{
 		ID: item.ID().String(), Kind: scopeOf(item.Stored).kind.String(), Text: textOf(item), Paths: verdict.Paths,
 		Author: c.MemberName(item.Origin.Author), At: stampText(item.At), Stale: verdict.Stale, StaleReason: verdict.Reason,
-		Former: c.Former(item.Origin.Author), Item: item, Verdict: verdict,
+		Former: c.Former(item.Origin.Author), Said: item.At, Item: item, Verdict: verdict,
+	}
+	if said := item.Origin; said != item.Stored {
+		r.Said = min(said.Time, item.At)
+		if item.Fact.Session == "" || item.Fact.Session != said.Fact.Session {
+			r.Confirmed = &Confirmation{By: c.MemberName(item.Author), Agent: item.Fact.By != ByPerson, Former: c.Former(item.Author), At: item.At}
+		}
 	}
 	if item.Fact != nil {
 		r.Name = item.Fact.Name

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -689,6 +690,55 @@ func TestRecall(t *testing.T) {
 	}
 	if empty := d.recall(RecallQuery{Words: []string{"nonsense"}}); empty == nil {
 		t.Error("nothing found is not []")
+	}
+}
+
+// A confirmation renews a fact: it is told once, as its author's, with who confirmed it and when. What a session records again
+// of its own fact is nothing to tell.
+func TestConfirmedFactIsToldOnce(t *testing.T) {
+	ctx := context.Background()
+	d := newDesk(t)
+	session := Author{By: ByAgent, Session: "claude:s1"}
+	first := d.remember(RememberRequest{Name: "money", Text: "floats", Paths: []string{"src/billing.js"}, Author: session})
+	d.later(time.Hour)
+	second := d.remember(RememberRequest{Name: "money", Text: "cents", Paths: []string{"src/billing.js"}, Author: session})
+	told := func(confirmed *Confirmation) {
+		t.Helper()
+		story, err := d.clone.Why(ctx, d.tree, "src/billing.js", MillisOf(d.now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, facts := range map[string][]Recalled{"why": story.Facts, "recall --all": d.recall(RecallQuery{All: true})} {
+			if len(facts) != 2 || facts[0].Text != "cents" || facts[1].Text != "floats" {
+				t.Fatalf("%s: %+v", what, facts)
+			}
+			if f := facts[0]; f.SupersededBy != nil || f.Said != second.Time || !reflect.DeepEqual(f.Confirmed, confirmed) {
+				t.Errorf("%s: said %d, confirmed %+v, superseded by %v; want said %d, confirmed %+v", what, f.Said, f.Confirmed, f.SupersededBy, second.Time, confirmed)
+			}
+			if f := facts[1]; f.SupersededBy == nil || f.Said != first.Time {
+				t.Errorf("%s: the older words: %+v", what, f)
+			}
+		}
+	}
+	told(nil)
+	d.later(time.Hour)
+	d.write("src/billing.js", "let cents = 0\n")
+	if err := d.clone.Rerecord(ctx, d.tree, session.Session, first.Time, []string{"src/billing.js"}); err != nil {
+		t.Fatal(err)
+	}
+	told(nil)
+	for range 2 {
+		d.later(time.Hour)
+		if _, err := d.clone.Confirm(ctx, d.tree, ConfirmRequest{Name: "money", Author: Author{By: ByPerson}}); err != nil {
+			t.Fatal(err)
+		}
+		told(&Confirmation{By: "Priya", At: MillisOf(d.now)})
+	}
+	if _, err := d.clone.Forget(ctx, d.tree, ForgetRequest{Name: "money", Author: agent}); err != nil {
+		t.Fatal(err)
+	}
+	if story, err := d.clone.Why(ctx, d.tree, "src/billing.js", MillisOf(d.now)); err != nil || slices.ContainsFunc(story.Facts, func(f Recalled) bool { return f.Text == "cents" }) {
+		t.Errorf("forgotten, it is told all the same: %+v, %v", story, err)
 	}
 }
 

@@ -390,7 +390,11 @@ func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say fun
 	if len(out) == 0 {
 		return nil
 	}
-	say(fmt.Sprintf("Pushing %d refs to %s (%s)", len(out), report.Remote, report.Address))
+	refsWord := "refs"
+	if len(out) == 1 {
+		refsWord = "ref"
+	}
+	say(fmt.Sprintf("Pushing %d %s to %s (%s)", len(out), refsWord, report.Remote, report.Address))
 	var results []pushResult
 	c.onNetwork(func() { results, err = openHost(c.Repo, c.remote, mode).push(ctx, out...) })
 	for _, result := range results {

@@ -10,7 +10,7 @@ import (
 // Story is `why --json`: what is known of a path.
 type Story struct {
 	Path    string        `json:"path"`
-	Facts   []Recalled    `json:"facts"`   // newest first, superseded and expired ones too
+	Facts   []Recalled    `json:"facts"`   // newest first, superseded and expired ones too; a confirmed one once
 	Events  []StoryEvent  `json:"events"`  // oldest first
 	Commits []StoryCommit `json:"commits"` // newest first, as git lists them
 }
@@ -56,7 +56,7 @@ func (c *Clone) Why(ctx context.Context, t *Tree, path string, now Millis) (*Sto
 	}
 	fold := t.ignoreCase()
 	var about []*Item
-	for _, item := range c.Memory().All(now) {
+	for _, item := range renewed(c.Memory().All(now)) {
 		if len(pathsOf(item)) > 0 && item.Fact != nil && !item.Forgotten {
 			about = append(about, item)
 		}

@@ -10,6 +10,11 @@ import (
 
 // jsonValue is a JSON value with its place in the text it was read from, so that a part of a file can be changed
 // while every other byte of it stays.
+//
+// tidwall/sjson keeps what is before and between the members of an object, and no more: tried (1.2.9) on the 15 files of foreignSettings
+// and the like, adding a hook and deleting it again gave 7 back. A member added at the top takes whatever follows the last brace with
+// it (the file's last newline), a file with a byte order mark is replaced whole, of two members of one name it changes the first (agents
+// read the last), a file that is no JSON is changed into another one that is none, and what it adds stands on one line.
 type jsonValue struct {
 	start, end int // text[start:end] is the value
 	kind       byte

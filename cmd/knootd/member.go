@@ -232,7 +232,7 @@ func (c *console) seen(d deviceRow) string {
 	if err != nil {
 		return ""
 	}
-	return c.dim("  last seen " + ago(c.now().Sub(at)))
+	return c.dim("  last seen " + c.ago(at))
 }
 
 // openTeam opens this clone to read what is in the team's roster.

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
@@ -98,7 +97,10 @@ func (c *console) printRecalled(r gitlog.Recalled) {
 	case r.Kind != "fact":
 		title += " (" + spokenKind(r.Kind) + ")"
 	}
-	about := []string{by(r), c.since(r.At)}
+	about := []string{by(r), c.ago(r.Said.Time())}
+	if k := r.Confirmed; k != nil {
+		about = append(about, "confirmed by "+author(k.By, k.Agent, k.Former)+" "+c.ago(k.At.Time()))
+	}
 	if len(r.Paths) > 0 {
 		paths := make([]string, len(r.Paths))
 		for i, p := range r.Paths {
@@ -158,26 +160,20 @@ func spokenKind(kind string) string {
 
 // by names the author, and says where an agent wrote it.
 func by(r gitlog.Recalled) string {
-	name := plain(r.Author)
-	if name == "" {
+	said := r.Item.Origin // whoever confirmed it did not write it
+	return author(r.Author, said.Fact != nil && said.Fact.By != gitlog.ByPerson || said.Plan != nil && said.Plan.Session != "", r.Former)
+}
+
+// author is how a member, or a member's agent, is named.
+func author(name string, agent, former bool) string {
+	if name = plain(name); name == "" {
 		name = "somebody"
 	}
-	switch {
-	case r.Item == nil:
-	case r.Item.Fact != nil && r.Item.Fact.By == gitlog.ByAgent, r.Item.Plan != nil && r.Item.Plan.Session != "":
+	if agent {
 		name += "'s agent"
 	}
-	if r.Former {
+	if former {
 		name += " (former member)"
 	}
 	return name
-}
-
-// since says how long ago a time of the stable keys was.
-func (c *console) since(at string) string {
-	t, err := time.Parse(time.RFC3339, at)
-	if err != nil {
-		return plain(at)
-	}
-	return ago(c.now().Sub(t))
 }

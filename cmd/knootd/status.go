@@ -378,7 +378,7 @@ func (e *examination) lookAtHooks(repo *gitlog.Repository, home *gitlog.Home) {
 	case last.At.IsZero():
 		e.missing("hook ran", "start Claude Code in "+repo.Root+" and say something to it", "no hook has run here yet")
 	default:
-		e.good("hook ran", "last hook %s (%s)", ago(e.now().Sub(last.At)), last.Agent)
+		e.good("hook ran", "last hook %s (%s)", e.secondsAgo(last.At), last.Agent)
 	}
 }
 
@@ -413,7 +413,7 @@ func (e *examination) lookAtSync(ctx context.Context, clone *gitlog.Clone, state
 	default:
 		last := "nothing confirmed since the daemon has it open"
 		if at, err := time.Parse(time.RFC3339, open.Sync.Confirmed); err == nil {
-			last = "confirmed " + ago(e.now().Sub(at))
+			last = "confirmed " + e.secondsAgo(at)
 		}
 		if open.Sync.Waiting {
 			last += ", with more to push"
@@ -457,6 +457,6 @@ func (e *examination) lookAtFailures(home *gitlog.Home) {
 		}
 	}
 	if n > 0 {
-		e.bad("failures", "`knoot stats` counts them by reason", "%s failed open within a day, the last one %s (%s); agents noticed nothing", plural(n, "hook"), ago(e.now().Sub(last.At)), last.Code)
+		e.bad("failures", "`knoot stats` counts them by reason", "%s failed open within a day, the last one %s (%s); agents noticed nothing", plural(n, "hook"), e.secondsAgo(last.At), last.Code)
 	}
 }

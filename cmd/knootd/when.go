@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"knoot.dev/knoot/gitlog"
 )
 
 // parseAge reads a length of time as people write it: 90s, 15m, 2h, 7d, 2w, or 1h30m.
@@ -44,18 +46,26 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is no time: write it like 2026-03-31T14:00:00Z, 2026-03-31, 14:00 or 2h (ago)", text)
 }
 
-// ago says how long ago something was, in the largest unit that fits.
-func ago(d time.Duration) string {
-	d = max(d, 0)
-	for _, u := range []struct {
-		name string
-		long time.Duration
-	}{{"day", 24 * time.Hour}, {"hour", time.Hour}, {"minute", time.Minute}} {
-		if d >= u.long {
-			return plural(int(d/u.long), u.name) + " ago"
-		}
+// ago says how long before now something was, in the words of briefs ("just now", "5 minutes ago").
+func (c *console) ago(at time.Time) string {
+	return gitlog.Age(gitlog.MillisOf(at), gitlog.MillisOf(c.now()))
+}
+
+// since is ago for a time in the stable keys.
+func (c *console) since(at string) string {
+	t, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return plain(at)
 	}
-	return fmt.Sprintf("%d s ago", int(d/time.Second))
+	return c.ago(t)
+}
+
+// secondsAgo is ago for `status`, where a minute matters: "12 s ago".
+func (c *console) secondsAgo(at time.Time) string {
+	if d := max(c.now().Sub(at), 0); d < time.Minute {
+		return fmt.Sprintf("%d s ago", int(d/time.Second))
+	}
+	return c.ago(at)
 }
 
 func plural(n int, what string) string {

@@ -30,14 +30,16 @@ func TestParseWhen(t *testing.T) {
 }
 
 func TestAgo(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Second:     "0 s ago",
-		12 * time.Second: "12 s ago",
-		time.Minute:      "1 minute ago",
-		5 * time.Hour:    "5 hours ago",
-		50 * time.Hour:   "2 days ago",
+	now := time.Date(2026, 3, 31, 14, 30, 0, 0, time.UTC)
+	c := &console{now: func() time.Time { return now }}
+	for d, want := range map[time.Duration][2]string{
+		-time.Second:     {"just now", "0 s ago"},
+		12 * time.Second: {"just now", "12 s ago"},
+		time.Minute:      {"1 minute ago", "1 minute ago"},
+		5 * time.Hour:    {"5 hours ago", "5 hours ago"},
+		50 * time.Hour:   {"2 days ago", "2 days ago"},
 	} {
-		if got := ago(d); got != want {
+		if got := [2]string{c.ago(now.Add(-d)), c.secondsAgo(now.Add(-d))}; got != want {
 			t.Errorf("%v is %q, want %q", d, got, want)
 		}
 	}

@@ -57,14 +57,23 @@ type moment struct {
 	more      []string
 }
 
+const momentLayout = "2006-01-02 15:04"
+
 func (c *console) printStory(s *gitlog.Story) {
 	var moments []moment
-	add := func(at, who, what string, more ...string) {
+	add := func(at time.Time, who, what string, more ...string) {
+		moments = append(moments, moment{at, who, what, more})
+	}
+	parsed := func(at string) time.Time {
 		t, _ := time.Parse(time.RFC3339, at) // ours, so it parses
-		moments = append(moments, moment{t, who, what, more})
+		return t
 	}
 	for _, f := range s.Facts {
-		add(f.At, by(f), "says: "+plain(oneLine(f.Text))+" ("+plain(f.Name)+")", notes(f)...)
+		more := notes(f)
+		if k := f.Confirmed; k != nil {
+			more = append(more, "confirmed by "+author(k.By, k.Agent, k.Former)+", "+k.At.Time().In(c.now().Location()).Format(momentLayout))
+		}
+		add(f.Said.Time(), by(f), "says: "+plain(oneLine(f.Text))+" ("+plain(f.Name)+")", more...)
 	}
 	for _, e := range s.Events {
 		who := plain(e.Member)
@@ -81,10 +90,10 @@ func (c *console) printStory(s *gitlog.Story) {
 		if e.Text != "" {
 			what += fmt.Sprintf(": %q", plain(oneLine(e.Text)))
 		}
-		add(e.At, who, what)
+		add(parsed(e.At), who, what)
 	}
 	for _, k := range s.Commits {
-		add(k.At, plain(k.Author), "committed "+k.ID[:min(len(k.ID), 9)]+": "+plain(k.Subject))
+		add(parsed(k.At), plain(k.Author), "committed "+k.ID[:min(len(k.ID), 9)]+": "+plain(k.Subject))
 	}
 	fmt.Fprintln(c.stdout, c.bold(plain(s.Path)))
 	if len(moments) == 0 {
@@ -93,7 +102,7 @@ func (c *console) printStory(s *gitlog.Story) {
 	}
 	sort.SliceStable(moments, func(i, j int) bool { return moments[i].at.Before(moments[j].at) })
 	for _, m := range moments {
-		at := m.at.In(c.now().Location()).Format("2006-01-02 15:04")
+		at := m.at.In(c.now().Location()).Format(momentLayout)
 		for i, line := range wrap(m.who+" "+m.what, helpWidth-len(at)-4) {
 			if i > 0 {
 				at = strings.Repeat(" ", len(at))
