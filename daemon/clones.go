@@ -187,6 +187,30 @@ func (c *clones) all() []*openClone {
 	return out
 }
 
+// opened returns the worktree with that root if it is open already, else nil.
+func (c *clones) opened(root string) *worktree {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.roots[root]; o != nil {
+		select {
+		case <-o.ready:
+			return o.tree // nil: it failed
+		default:
+		}
+	}
+	return nil
+}
+
+// anyOf returns an open clone of an arbitration's repository; nil: there is none.
+func (c *clones) anyOf(a *arbitration) *gitlog.Clone {
+	for _, oc := range c.all() {
+		if oc.arbiter == a {
+			return oc.clone
+		}
+	}
+	return nil
+}
+
 // tick looks after each open clone, and closes those that nobody has used for long or whose directory is gone.
 func (c *clones) tick() {
 	for _, oc := range c.all() {

@@ -151,6 +151,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 		d.log.Error("messages cannot be read", "error", err)
 	}
 	d.clones, d.arbitrations = newClones(d), newArbitrations(d)
+	d.arbitrations.observe(d.notice)
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
 		return fail(err)
 	}

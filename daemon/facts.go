@@ -30,6 +30,7 @@ type factView struct {
 	built    gitlog.Millis // guarded by mu: 0 not yet
 	items    []*gitlog.Item
 	facts    []BriefFact
+	planned  map[string]*gitlog.Plan // by session
 	byID     map[string]int
 	index    pathIndex
 	verdicts map[gitlog.EntryID]gitlog.Verdict // guarded by mu: the last ones, not necessarily those of now
@@ -48,10 +49,13 @@ func (v *factView) fresh(now gitlog.Millis) {
 		return
 	}
 	v.version, v.built = version, now
-	v.items = v.items[:0:0]
+	v.items, v.planned = v.items[:0:0], map[string]*gitlog.Plan{}
 	for _, item := range memory.Current(now) {
-		if item.Fact != nil {
+		switch {
+		case item.Fact != nil:
 			v.items = append(v.items, item)
+		case item.Plan != nil && v.planned[item.Plan.Session] == nil:
+			v.planned[item.Plan.Session] = item.Plan
 		}
 	}
 	v.facts = make([]BriefFact, len(v.items))
@@ -121,6 +125,14 @@ func (v *factView) all(now gitlog.Millis) []BriefFact {
 	defer v.mu.Unlock()
 	v.fresh(now)
 	return slices.Clone(v.facts)
+}
+
+// plans returns the plans that count now, by session. The caller must not change it.
+func (v *factView) plans(now gitlog.Millis) map[string]*gitlog.Plan {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.fresh(now)
+	return v.planned
 }
 
 // about returns the facts that are about one of these paths, or about what contains or is in one.

@@ -57,7 +57,11 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		return r
 	}
 	if shown := said.brief(ctx); shown != nil {
-		r.Answer.Context = shown.Text
+		if h.Event == eventStop {
+			r.Answer.Hold = shown.Text
+		} else {
+			r.Answer.Context = shown.Text
+		}
 		r.unwritten = said.takeBack
 	}
 	return r
@@ -146,6 +150,12 @@ func (c *hookCall) register() (repeated bool) {
 	for _, p := range c.places {
 		r.Touched = append(r.Touched, c.touches(p.Place, turn)...)
 	}
+	if h.Event == eventSubagentStop && s != nil {
+		// What it waits for its session waits for.
+		if news := s.context(h.Subagent).waiting(); len(news) > 0 {
+			st.commit(&stateRecord{At: c.now, Session: c.key, Aside: true, News: news})
+		}
+	}
 	if h.Event == EventPrompt && !h.Private && !h.Repaired && c.d.config.now().Share.Intent == "text" {
 		had := ""
 		if s != nil {
@@ -168,6 +178,13 @@ func (c *hookCall) touches(p socket.Place, turn int) []*touch {
 	case EventPreTool, EventPostTool:
 		for _, path := range p.Reads {
 			out = append(out, &touch{Root: p.Root, Path: path, Read: turn, At: c.now, Stamp: stampOf(p.Root, path)})
+		}
+	}
+	if c.h.Event == EventPreTool {
+		for _, path := range p.Writes {
+			if !there(p.Root, path) {
+				out = append(out, &touch{Root: p.Root, Path: path, At: c.now}) // if it is written, it is made
+			}
 		}
 	}
 	if c.h.Event == EventPostTool {
@@ -223,21 +240,42 @@ func (c *hookCall) brief(ctx context.Context) *Shown {
 				case <-ctx.Done():
 				}
 			}
+			if c.prompt != "" {
+				c.d.likeTasks(p.tree, c.key, c.now)
+			}
 			return c.briefIn(ctx, p)
 		}
 	case EventPreTool, EventPostTool:
 		// A call that touches several repositories is told about the first that has something to say; the others'
-		// facts wait for a call of their own.
-		for _, p := range c.places {
-			if p.tree != nil && len(p.Reads)+len(p.Writes) > 0 {
-				p.tree.clone.refreshIfMoved()
+		// facts wait for a call of their own. News comes with any call.
+		for i, p := range c.places {
+			if p.tree != nil && (i == 0 || len(p.Reads)+len(p.Writes) > 0) {
+				if len(p.Reads)+len(p.Writes) > 0 {
+					p.tree.clone.refreshIfMoved()
+				}
 				if shown := c.briefIn(ctx, p); shown != nil {
 					return shown
 				}
 			}
 		}
+	case eventStop:
+		if p := c.places[0]; p.tree != nil && c.mayHold() {
+			return c.briefIn(ctx, p)
+		}
 	}
 	return nil
+}
+
+// mayHold says whether the turn that ends may be held open, if there is a reason: once, and not while something else will prompt.
+func (c *hookCall) mayHold() bool {
+	if c.h.StopHook || c.h.Subagent != "" || len(c.h.Tasks) > 0 || !c.d.config.now().Brief.HoldStop {
+		return false
+	}
+	c.d.state.mu.Lock()
+	defer c.d.state.mu.Unlock()
+	s := c.d.state.sessions[c.key]
+	mine := s.context("")
+	return mine.held != mine.turn
 }
 
 func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
@@ -245,6 +283,16 @@ func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
 	in := &BriefInput{Event: c.h.Event, Source: c.h.Source, Subagent: c.h.Subagent != "", Now: c.now.Time(),
 		Budget: BriefBudget{Turn: config.Brief.Turn, Start: config.Brief.Start, Resume: config.Brief.Resume, Invite: config.Brief.Invite},
 		Prompt: c.h.Prompt, Root: wt.root, FoldCase: wt.folds}
+	opens := c.h.Event == EventSessionStart || c.h.Event == EventSubagentStart || c.h.Event == EventPrompt
+	around := c.surroundings(ctx, p, opens)
+	in.Peers, in.Queues, in.Doing = around.peers, around.queues, around.doing
+	if c.h.Event == eventStop {
+		shown, _ := c.compose(in, around, nil)
+		return shown
+	}
+	if c.h.Event == EventPreTool {
+		in.Writes = p.Writes
+	}
 	if c.h.Event == EventPreTool || c.h.Event == EventPostTool {
 		in.Call = append(slices.Clone(p.Reads), p.Writes...)
 		in.Facts = wt.facts.about(in.Call, c.now)
@@ -254,7 +302,7 @@ func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
 	if c.h.Event == EventSessionStart && (c.h.Source == "resume" || c.h.Source == "fork") {
 		in.Since = c.since(ctx, p)
 	}
-	if len(in.Facts) == 0 && in.Since == nil && c.h.Event != EventSessionStart {
+	if len(in.Facts)+len(in.Peers)+len(in.Queues)+len(around.news) == 0 && in.Since == nil && c.h.Event != EventSessionStart && !c.hasNews() {
 		return nil
 	}
 	in.Instructions = wt.instructions(c.h.Cwd)
@@ -265,22 +313,22 @@ func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
 	defer cancel()
 	judged := map[string]bool{}
 	for range 4 {
-		shown, fresh := c.compose(in, judged)
+		shown, fresh := c.compose(in, around, judged)
 		if len(fresh) == 0 {
 			return shown
 		}
 		wt.facts.judge(judging, in.Facts, fresh, c.now)
 	}
-	shown, _ := c.compose(in, nil)
+	shown, _ := c.compose(in, around, nil)
 	return shown
 }
 
 // compose tells the context what there is to tell, unless that holds facts that are not judged: then it says which, marks
 // them in judged, and nothing is told yet. nil for judged: whatever is told is told.
-func (c *hookCall) compose(in *BriefInput, judged map[string]bool) (shown *Shown, fresh map[string]bool) {
+func (c *hookCall) compose(in *BriefInput, around *surroundings, judged map[string]bool) (shown *Shown, fresh map[string]bool) {
 	c.d.state.mu.Lock()
 	defer c.d.state.mu.Unlock()
-	c.fill(in)
+	c.fill(in, around)
 	b := Compose(in)
 	if judged != nil {
 		fresh = map[string]bool{}
@@ -297,10 +345,11 @@ func (c *hookCall) compose(in *BriefInput, judged map[string]bool) (shown *Shown
 }
 
 // fill puts what depends on the session into in. state.mu is held, and stays so until Compose has run.
-func (c *hookCall) fill(in *BriefInput) {
+func (c *hookCall) fill(in *BriefInput, around *surroundings) {
 	s := c.d.state.sessions[c.key]
 	ctx := s.context(c.h.Subagent)
 	in.Told, in.Spent, in.Invited = ctx.told, ctx.spent, s.invited
+	in.TurnNumber, in.Waits, in.News = ctx.turn, ctx.waitsIn(ctx.turn), ctx.newsFor(in, around)
 	in.Turn, in.Session = in.Turn[:0], in.Session[:0]
 	if in.Event == EventPreTool || in.Event == EventPostTool {
 		return
@@ -308,6 +357,9 @@ func (c *hookCall) fill(in *BriefInput) {
 	// A prompt begins a turn; what the last one touched is what the session is at.
 	last := ctx.turn - 1
 	for path, t := range ctx.touched[in.Root] {
+		if t.Read == 0 && t.Wrote == 0 {
+			continue // it was looked at before a write, and that did not come
+		}
 		in.Session = append(in.Session, path)
 		if max(t.Read, t.Wrote) >= last {
 			in.Turn = append(in.Turn, path)
@@ -328,6 +380,9 @@ func (c *hookCall) tell(in *BriefInput, b *Brief) *Shown {
 	if in.Event != EventSessionStart {
 		r.Spent = b.Bytes
 	}
+	if in.Event == eventStop {
+		r.Held = in.TurnNumber
+	}
 	c.d.state.commit(r)
 	if b.Text == "" {
 		return nil
@@ -341,8 +396,20 @@ func (c *hookCall) takeBack() {
 	st := c.d.state
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.commit(&stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Untold: c.told.Told, Spent: -c.told.Spent,
-		Unshown: c.told.Shown.At})
+	r := &stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Untold: c.told.Told, Spent: -c.told.Spent,
+		Unshown: c.told.Shown.At}
+	if c.told.Held != 0 {
+		r.Held = -1
+	}
+	st.commit(r)
+}
+
+// hasNews says whether something waits to be told to the context.
+func (c *hookCall) hasNews() bool {
+	c.d.state.mu.Lock()
+	defer c.d.state.mu.Unlock()
+	mine := c.d.state.sessions[c.key].context(c.h.Subagent)
+	return slices.ContainsFunc(mine.news, func(n News) bool { return !mine.told.has(n.digest()) })
 }
 
 // since finds what changed while a session that goes on was not here.

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -135,3 +136,129 @@ func (c *composer) say(line LineDigest) {
 }
 
 func (n *News) time() time.Time { return n.At.Time() }
+
+const (
+	// newsKept is how long news waits to be told.
+	newsKept = gitlog.Millis(12 * 60 * 60 * 1000)
+	// newsMost bounds what waits to be told to a context; the oldest goes first.
+	newsMost = 200
+)
+
+// slot is what later news takes the place of, as long as the earlier was not told: a file that was changed twice is news once.
+func (n *News) slot() string {
+	switch n.Kind {
+	case NewsChanged, NewsRemoved:
+		return "read\x00" + n.Root + "\x00" + n.Path
+	case NewsFreed:
+		return "denied\x00" + n.Root + "\x00" + n.Path
+	}
+	return n.Key
+}
+
+// hear keeps news for a context until it is told.
+func (c *sessionContext) hear(n News) {
+	if n.Kind == NewsChanged || n.Kind == NewsRemoved {
+		if t := c.touched[n.Root][n.Path]; t != nil {
+			outdated := *t
+			outdated.Outdated = true
+			c.touched[n.Root][n.Path] = &outdated
+		}
+	}
+	for i := range c.news {
+		was := &c.news[i]
+		if was.Key == n.Key {
+			return
+		}
+		if was.slot() == n.slot() && !c.told.has(was.digest()) {
+			c.news = slices.Replace(slices.Clone(c.news), i, i+1, n)
+			return
+		}
+	}
+	c.news = append(slices.Clip(c.news), n)
+	c.news = c.news[max(0, len(c.news)-newsMost):]
+}
+
+// drop takes news back.
+func (c *sessionContext) drop(which func(*News) bool) {
+	c.news = slices.DeleteFunc(slices.Clone(c.news), func(n News) bool { return which(&n) })
+}
+
+// forgetTold drops what was told, and what waited for too long.
+func (c *sessionContext) forgetTold() {
+	c.drop(func(n *News) bool { return c.told.has(n.digest()) || n.At+newsKept < c.began })
+}
+
+// forget drops what is no news to a context that begins anew: what it was told, and what became of files that it knows no more.
+func (c *sessionContext) forget(now gitlog.Millis) {
+	c.emptied = now
+	c.drop(func(n *News) bool { return c.told.has(n.digest()) || n.Kind == NewsChanged || n.Kind == NewsRemoved })
+}
+
+// knows drops what is no news since the context read or wrote that file itself.
+func (c *sessionContext) knows(t *touch) {
+	if t.Outdated || t.Read == 0 && t.Wrote == 0 || len(c.news) == 0 {
+		return
+	}
+	c.drop(func(n *News) bool {
+		if n.Root != t.Root || n.Path != t.Path || c.told.has(n.digest()) {
+			return false
+		}
+		return n.Kind == NewsChanged || n.Kind == NewsRemoved || n.Kind == NewsFreed && t.Wrote != 0
+	})
+}
+
+// heard says whether a context knows of something, or is about to be told.
+func (c *sessionContext) heard(key string) bool {
+	return c.told.has(digestOf("news", key)) || slices.ContainsFunc(c.news, func(n News) bool { return n.Key == key })
+}
+
+// awaits says whether a context is about to be told that a file which it read was changed.
+func (c *sessionContext) awaits(root, path string) bool {
+	return slices.ContainsFunc(c.news, func(n News) bool {
+		return (n.Kind == NewsChanged || n.Kind == NewsRemoved) && n.Root == root && n.Path == path && !c.told.has(n.digest())
+	})
+}
+
+// waitsIn says whether a context was denied a file in its turn and was not told that it is free.
+func (c *sessionContext) waitsIn(turn int) bool {
+	return slices.ContainsFunc(c.news, func(n News) bool { return n.Kind == NewsFreed && n.Turn == turn && !c.told.has(n.digest()) })
+}
+
+// newsFor is what a context is told now of what waits for it: not that a file is free which is held still, nor that one is
+// gone which is there.
+func (c *sessionContext) newsFor(in *BriefInput, around *surroundings) []News {
+	out := slices.Clone(around.news)
+	for _, n := range c.news {
+		if c.told.has(n.digest()) || n.At+newsKept < gitlog.MillisOf(in.Now) {
+			continue
+		}
+		switch n.Kind {
+		case NewsFreed:
+			if n.Root != in.Root || around.held[n.Path] {
+				continue
+			}
+			if until, turn := around.turns[n.Path]; turn {
+				n.Kind, n.Until = NewsTurn, until
+			}
+		case NewsRemoved:
+			if n.Place == InYourTree && there(n.Root, n.Path) {
+				continue
+			}
+		}
+		if n.Root != "" && n.Root != in.Root {
+			n.Path = filepath.Join(n.Root, n.Path) // of another worktree than the one that the session is in
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// waiting is what a context waits for.
+func (c *sessionContext) waiting() (news []News) {
+	for _, n := range c.news {
+		if n.Kind == NewsFreed && !c.told.has(n.digest()) {
+			news = append(news, n)
+		}
+	}
+	return news
+}

@@ -53,9 +53,9 @@ func TestWhatIsSaidOfNews(t *testing.T) {
 			`- a.js is held by sam's agent on the branch that you moved to: your claim on it ended 2 minutes ago`},
 		{"one task twice", NewsDuplicate, func(n *News) { n.Path, n.Text = "", "rewrite the tax rounding" },
 			`- sam's agent began on "rewrite the tax rounding" 2 minutes ago: is that the task that you are at?`},
-		{"mail", NewsMail, func(n *News) { n.Path, n.Text = "", "done\nwith tax" }, `- message from sam's agent, 2 minutes ago: "done with tax"`},
+		{"mail", NewsMail, func(n *News) { n.Path, n.Text = "", "done\nwith tax" }, `- message from sam (an agent), 2 minutes ago: "done with tax"`},
 		{"urgent mail, long", NewsMail, func(n *News) { n.Path, n.Text, n.Urgent = "", strings.Repeat("x", 600), true },
-			`- urgent message from sam's agent, 2 minutes ago: "` + strings.Repeat("x", 497) + `…" (the rest: knoot inbox)`},
+			`- urgent message from sam (an agent), 2 minutes ago: "` + strings.Repeat("x", 497) + `…" (the rest: knoot inbox)`},
 		{"left", NewsLeft, nil, `- a.js: sam's agent left uncommitted changes here 2 minutes ago`},
 		{"overlap", NewsOverlap, func(n *News) { n.Branch, n.Text = "refs/heads/tax", OverlapConflicts },
 			`- a.js is being changed by sam's agent on branch tax, too: as they are now, they conflict`},
@@ -212,7 +212,7 @@ func TestHold(t *testing.T) {
 	b := tell(in)
 	want := holdHeading + `
 - free.js, which you were denied, is free now: sam's agent is done with it; read it before you write it
-- urgent message from sam's agent, 2 minutes ago: "stop"`
+- urgent message from sam (an agent), 2 minutes ago: "stop"`
 	if b.Text != want || b.Cause != "end of the turn" || b.Bytes != len(want) {
 		t.Errorf("held with\n%s\nfor %q, want\n%s", b.Text, b.Cause, want)
 	}

@@ -45,10 +45,15 @@ func newsLine(n *News, now time.Time, nth int) string {
 	case NewsDuplicate:
 		return fmt.Sprintf("- %s began on %s %s%s: is that the task that you are at?", who, quoteText(n.Text, maxIntentBytes), when, again)
 	case NewsMail:
-		line := fmt.Sprintf("- message from %s, %s%s: ", who, when, again)
-		if n.Urgent {
-			line = fmt.Sprintf("- urgent message from %s, %s%s: ", who, when, again)
+		// The name is the one that an answer is sent to.
+		from, what := quotePerson(n.By.Member), "message"
+		if !n.By.Person {
+			from += " (an agent)"
 		}
+		if n.Urgent {
+			what = "urgent message"
+		}
+		line := fmt.Sprintf("- %s from %s, %s%s: ", what, from, when, again)
 		text := quoteText(n.Text, maxMessageBytes)
 		if strings.HasSuffix(text, ellipsis+`"`) && !strings.HasSuffix(n.Text, ellipsis) {
 			text += " (the rest: knoot inbox)"

@@ -259,6 +259,10 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error
 		return nil, errPaused
 	}
 	author := d.authorOf(req.Caller)
+	session, inSession := parseSession(author.Session)
+	if req.Op == "plan" && inSession && d.isPrivate(session) {
+		return nil, &gitlog.Refusal{Sentence: "this session is private (KNOOT_PRIVATE=1), so its plan is not shared; nothing was written"}
+	}
 	w := Workplace{Home: d.home, Clone: oc.clone, Tree: wt.tree, Config: d.config.now()}
 	answer, err := Perform(ctx, w, req.Op, req.Body, author)
 	if err != nil {
@@ -268,7 +272,18 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error
 		oc.sync.changed(true)
 		oc.later(wt.facts.warm)
 	}
+	if req.Op == "plan" && inSession {
+		d.planned(ctx, wt, session)
+	}
 	return answer, nil
+}
+
+// isPrivate says whether a session shares no words.
+func (d *daemon) isPrivate(key sessionKey) bool {
+	d.state.mu.Lock()
+	defer d.state.mu.Unlock()
+	s := d.state.sessions[key]
+	return s != nil && s.private
 }
 
 // SyncRequest is the body of the operation sync; the zero value fetches and pushes everything.

@@ -30,11 +30,14 @@ type session struct {
 	person   string        // KNOOT_USER
 	name     string        // KNOOT_AGENT
 	private  bool
-	intent   string // what the session said that it is doing; "" not yet
-	invited  bool   // the line that says how to leave a fact was told
+	intent   string        // what the session said that it is doing; "" not yet
+	intended gitlog.Millis // when it said so
+	invited  bool          // the line that says how to leave a fact was told
 	contexts map[string]*sessionContext
 	// announced are the clones (by common directory) whose audit log has this session's start.
 	announced map[string]bool
+	// asked are the sessions of which it was asked whether they do the same.
+	asked map[sessionKey]bool
 	// owed is what has happened and is in no log yet.
 	owed []happening
 }
@@ -66,6 +69,11 @@ type sessionContext struct {
 	// delivered are the facts that it was told, by id.
 	delivered map[string]DeliveredFact
 	spent     int // bytes told since the turn began
+	// emptied is when what it knew was lost: reads before count for nothing.
+	emptied gitlog.Millis
+	// news is what it is told at its next hook, and what it was told in this turn.
+	news []News
+	held int // the turn that was held open last
 }
 
 // touch is what a context did with a path. Turns are 0 where it did not.
@@ -75,8 +83,13 @@ type touch struct {
 	Read  int           `json:"read,omitempty"`  // the turn of the last read
 	Wrote int           `json:"wrote,omitempty"` // the turn of the last write
 	At    gitlog.Millis `json:"at"`
-	Stamp stamp         `json:"stamp"`          // of the file then
-	Blob  []byte        `json:"blob,omitempty"` // of the file then; nil: not known (yet), or gone
+	// Made says that it was not there before the context wrote it.
+	Made bool `json:"made,omitempty"`
+	// Outdated says that somebody else changed it since, and that there is news of that.
+	Outdated bool  `json:"outdated,omitempty"`
+	Stamp    stamp `json:"stamp"` // of the file then
+	// Blob is of the file then; nil: not known (yet), or gone.
+	Blob []byte `json:"blob,omitempty"`
 }
 
 // maxTouched bounds the paths kept for a context in one worktree; the oldest go first.
@@ -105,6 +118,14 @@ type stateRecord struct {
 	// Untold counts as not told after all, and the text shown at Unshown was not: nobody took the answer.
 	Untold  []LineDigest `json:"untold,omitempty"`
 	Unshown time.Time    `json:"unshown,omitzero"`
+	// News is what happened to the context, Moot the keys of news that is none any more.
+	News  []News      `json:"news,omitempty"`
+	Moot  []string    `json:"moot,omitempty"`
+	Asked *sessionKey `json:"asked,omitempty"` // whether it does what this one does
+	// Held is a turn that was held open; -1: it was not, after all.
+	Held int `json:"held,omitempty"`
+	// Emptied is when the context last began anew, where that was not now.
+	Emptied gitlog.Millis `json:"emptied,omitempty"`
 	// Owed is what has happened and is in no log, Settled are the ids of what is owed no more.
 	Owed    []happening `json:"owed,omitempty"`
 	Settled []uint64    `json:"settled,omitempty"`
@@ -129,7 +150,7 @@ type sessions map[sessionKey]*session
 func (all sessions) apply(r *stateRecord) {
 	s := all[r.Session]
 	if s == nil {
-		s = &session{key: r.Session, started: r.At, seen: r.At, contexts: map[string]*sessionContext{}, announced: map[string]bool{}}
+		s = &session{key: r.Session, started: r.At, seen: r.At, contexts: map[string]*sessionContext{}, announced: map[string]bool{}, asked: map[sessionKey]bool{}}
 		s.context("")
 		all[r.Session] = s
 	}
@@ -150,12 +171,15 @@ func (all sessions) apply(r *stateRecord) {
 		s.person, s.name, s.private = st.Person, st.Name, st.Private
 	}
 	if r.Intent != nil {
-		s.intent = *r.Intent
+		s.intent, s.intended = *r.Intent, r.At
 	}
 	if r.Announced != "" {
 		s.announced[r.Announced] = true
 	}
 	s.invited = s.invited || r.Invited
+	if r.Asked != nil {
+		s.asked[*r.Asked] = true
+	}
 	if len(r.Settled) > 0 {
 		s.owed = slices.DeleteFunc(slices.Clone(s.owed), func(h happening) bool { return slices.Contains(r.Settled, h.ID) })
 	}
@@ -164,12 +188,28 @@ func (all sessions) apply(r *stateRecord) {
 	c := s.context(r.Subagent)
 	if r.Turn > c.turn {
 		c.turn, c.began, c.spent = r.Turn, r.At, 0
+		c.forgetTold()
 	}
 	if r.Cleared {
+		c.forget(r.At)
 		c.told, c.delivered = Told{}, map[string]DeliveredFact{}
 	}
+	c.emptied = max(c.emptied, r.Emptied)
 	for _, t := range r.Touched {
 		c.touch(t)
+		c.knows(t)
+	}
+	for _, n := range r.News {
+		c.hear(n)
+	}
+	for _, key := range r.Moot {
+		c.drop(func(n *News) bool { return n.Key == key })
+	}
+	switch {
+	case r.Held > 0:
+		c.held = r.Held
+	case r.Held < 0:
+		c.held = 0
 	}
 	c.told.Add(r.Told...)
 	for _, f := range r.Delivered {
@@ -219,6 +259,10 @@ func (c *sessionContext) touch(t *touch) {
 	}
 	merged := *t
 	merged.Read, merged.Wrote = max(t.Read, was.Read), max(t.Wrote, was.Wrote)
+	if t.Read == 0 && t.Wrote == 0 {
+		merged.Outdated = merged.Outdated || was.Outdated
+	}
+	merged.Made = t.Made || was.Made || t.Wrote != 0 && was.Wrote == 0 && was.Read == 0 && was.Stamp == (stamp{}) && t.Stamp != (stamp{})
 	if merged.Blob == nil && merged.Stamp == was.Stamp {
 		merged.Blob = was.Blob
 	}

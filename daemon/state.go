@@ -252,10 +252,13 @@ func (st *state) owedIn(root string) map[sessionKey][]happening {
 func (s *session) records() []*stateRecord {
 	first := &stateRecord{At: s.started, Session: s.key, Invited: s.invited, Owed: s.owed, Start: &sessionStart{Home: s.home,
 		Process: s.process, Birth: s.birth, Person: s.person, Name: s.name, Private: s.private}}
-	if s.intent != "" {
-		first.Intent = &s.intent
-	}
 	out := []*stateRecord{first}
+	if s.intent != "" {
+		out = append(out, &stateRecord{At: s.intended, Session: s.key, Intent: &s.intent})
+	}
+	for other := range s.asked {
+		out = append(out, &stateRecord{At: s.started, Session: s.key, Asked: &other})
+	}
 	for common := range s.announced {
 		out = append(out, &stateRecord{At: s.started, Session: s.key, Announced: common})
 	}
@@ -272,6 +275,7 @@ func (s *session) records() []*stateRecord {
 				r.Touched = append(r.Touched, t)
 			}
 		}
+		r.News, r.Held, r.Emptied = c.news, c.held, c.emptied
 		out = append(out, r)
 	}
 	return append(out, &stateRecord{At: s.seen, Session: s.key, Ended: s.ended != 0})
