@@ -3,8 +3,8 @@
 .DEFAULT_GOAL := help
 
 # Ordered by the time of the commit, so that a newer build takes over from an older daemon.
-RELEASE   := 0.1.0
-COMMITTED := $(shell git log -1 --format=%cd --date=format:%Y%m%d%H%M%S 2>/dev/null)
+RELEASE   := $(shell sed -n 's/^const release = "\(.*\)"$$/\1/p' daemon/socket/version.go)
+COMMITTED := $(shell TZ=UTC0 git log -1 --format=%cd --date=format-local:%Y%m%d%H%M%S 2>/dev/null)
 COMMIT    := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 VERSION   ?= $(RELEASE)-dev$(if $(COMMITTED),.$(COMMITTED)+$(COMMIT))
 

@@ -1,13 +1,72 @@
 package socket
 
 import (
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Version is that of this executable. A release sets it when it is linked:
-// -ldflags "-X knoot.dev/knoot/daemon/socket.Version=1.2.3".
-var Version = "dev"
+// -ldflags "-X knoot.dev/knoot/daemon/socket.Version=1.2.3". Without that it is what go recorded: see builtVersion.
+var Version string
+
+func init() {
+	if Version == "" {
+		info, _ := debug.ReadBuildInfo()
+		Version = builtVersion(info)
+	}
+}
+
+// release is the one that this code becomes. The Makefile reads it here.
+const release = "0.1.0"
+
+// builtVersion is the version of what `go install` or `go build` made: the release where go took it from a tag, else, as the
+// Makefile has it, a build before the next release, ordered by its commit's time: 0.1.0-dev.20260331143000+1a2b3c4d5e6f. What
+// was built without git or a module's version is "dev".
+func builtVersion(info *debug.BuildInfo) string {
+	if info == nil {
+		return "dev"
+	}
+	version := strings.TrimPrefix(info.Main.Version, "v")
+	committed, commit, pseudo := cutPseudoVersion(version)
+	if !pseudo && version != "" && version != "(devel)" {
+		return version
+	}
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value[:min(len(s.Value), 12)]
+		case "vcs.time":
+			if at, err := time.Parse(time.RFC3339, s.Value); err == nil {
+				committed = at.UTC().Format(committedLayout)
+			}
+		}
+	}
+	if committed == "" {
+		return "dev"
+	}
+	return release + "-dev." + committed + "+" + commit
+}
+
+const committedLayout = "20060102150405"
+
+// cutPseudoVersion finds the commit and its time in what go calls one that has no tag: "0.0.0-20260331143000-1a2b3c4d5e6f",
+// or "1.2.4-0.20260331143000-1a2b3c4d5e6f" where the last tag is 1.2.3.
+func cutPseudoVersion(version string) (committed, commit string, ok bool) {
+	version, _, _ = strings.Cut(version, "+")
+	parts := strings.Split(version, "-")
+	if len(parts) < 3 {
+		return "", "", false
+	}
+	commit = parts[len(parts)-1]
+	committed = parts[len(parts)-2]
+	committed = committed[strings.LastIndexByte(committed, '.')+1:]
+	if len(commit) != 12 || !isHex(commit) || len(committed) != len(committedLayout) || !isDecimal(committed) {
+		return "", "", false
+	}
+	return committed, commit, true
+}
 
 // NewerThan reports whether version a replaces version b. It orders by semantic versioning, with or without a leading v and
 // with missing parts as zero, and adds what builds that are no release are called: "1.2.3-4-gabc1234" (git describe, four

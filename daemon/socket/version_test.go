@@ -1,6 +1,9 @@
 package socket
 
-import "testing"
+import (
+	"runtime/debug"
+	"testing"
+)
 
 // ascending lists versions from the oldest to the newest; those on one line replace nothing of each other.
 var ascending = [][]string{
@@ -12,6 +15,8 @@ var ascending = [][]string{
 	{"0.10.0-alpha.2"},
 	{"0.10.0-alpha.10"},
 	{"0.10.0-alpha.beta"},
+	{"0.10.0-dev.20260331143000+1a2b3c4d5e6f", "0.10.0-dev.20260331143000+ffffffffffff"},
+	{"0.10.0-dev.20260401090000+000000000000"},
 	{"0.10.0-rc.1"},
 	{"0.10.0-rc.1-3-gabcdef0"},
 	{"0.10.0", "v0.10", "0.10.0+linux"},
@@ -34,6 +39,42 @@ func TestNewerThanOrdersVersions(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// What go install and go build record, from older to newer builds.
+func TestVersionOfABuildWithoutFlags(t *testing.T) {
+	vcs := func(at string) []debug.BuildSetting {
+		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "1a2b3c4d5e6f77777777"}, {Key: "vcs.time", Value: at}}
+	}
+	before := ""
+	for _, build := range []struct {
+		module   string
+		settings []debug.BuildSetting
+		want     string
+	}{
+		{"(devel)", vcs("2026-03-31T14:30:00Z"), release + "-dev.20260331143000+1a2b3c4d5e6f"}, // go before 1.24
+		{"v0.0.0-20260331143001-1a2b3c4d5e6f", nil, release + "-dev.20260331143001+1a2b3c4d5e6f"},
+		{"v0.0.0-20260331143002-1a2b3c4d5e6f+dirty", vcs("2026-03-31T14:30:02Z"), release + "-dev.20260331143002+1a2b3c4d5e6f"},
+		{"v0.0.9-0.20260331143003-1a2b3c4d5e6f", nil, release + "-dev.20260331143003+1a2b3c4d5e6f"},
+		{"v0.0.9-rc.1.0.20260331143004-1a2b3c4d5e6f", nil, release + "-dev.20260331143004+1a2b3c4d5e6f"},
+		{"v" + release, vcs("2026-03-31T14:30:00Z"), release},
+		{"v99.0.0-rc.1+dirty", vcs("2026-03-31T14:30:00Z"), "99.0.0-rc.1+dirty"},
+		{"(devel)", nil, "dev"},
+	} {
+		got := builtVersion(&debug.BuildInfo{Main: debug.Module{Version: build.module}, Settings: build.settings})
+		if got != build.want {
+			t.Errorf("%s: %q, want %q", build.module, got, build.want)
+		}
+		if !NewerThan(got, before) {
+			t.Errorf("%q does not take over from %q", got, before)
+		}
+		before = got
+	}
+	for _, info := range []*debug.BuildInfo{nil, {}, {Main: debug.Module{Version: "(devel)"}, Settings: vcs("yesterday")}} {
+		if got := builtVersion(info); got != "dev" {
+			t.Errorf("%+v: %q", info, got)
 		}
 	}
 }
