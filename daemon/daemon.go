@@ -118,6 +118,7 @@ type daemon struct {
 	cancel  context.CancelFunc    // of work
 	loops   sync.WaitGroup        // goroutines that work, not connections
 	handing atomic.Bool           // a takeover is under way
+	waiters atomic.Int64          // requests that wait for something; see patient
 	lastUse atomic.Int64          // milliseconds since 1970 of the last hook
 }
 
@@ -286,7 +287,7 @@ func (d *daemon) dispatch(ctx context.Context, req *socket.Request, conn *net.Un
 	case "handover":
 		return d.handOver(req, conn)
 	default:
-		return &reply{Response: d.operate(ctx, req)}
+		return &reply{Response: d.operate(ctx, req, conn)}
 	}
 }
 

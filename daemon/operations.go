@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
@@ -200,8 +201,8 @@ func (all sessions) live(now gitlog.Millis) []LiveSession {
 }
 
 // operate answers the request of a command.
-func (d *daemon) operate(ctx context.Context, req *socket.Request) *socket.Response {
-	body, err := d.operation(ctx, req)
+func (d *daemon) operate(ctx context.Context, req *socket.Request, conn *net.UnixConn) *socket.Response {
+	body, err := d.operation(ctx, req, conn)
 	if err == nil {
 		return bodyOf(body)
 	}
@@ -216,9 +217,12 @@ func (d *daemon) operate(ctx context.Context, req *socket.Request) *socket.Respo
 	return failure(codeFailed, err.Error())
 }
 
-func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error) {
+func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.UnixConn) (any, error) {
+	live := false // it is about who is at work now, and writes no log
 	switch req.Op {
-	case "remember", "cache", "plan", "confirm", "forget", "sync", "team", "msg", "inbox":
+	case "remember", "cache", "plan", "confirm", "forget", "sync", "team":
+	case "who", "hubs", "wait", "release", "take", "msg", "inbox", "watch":
+		live = true
 	default:
 		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}
 	}
@@ -238,14 +242,11 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request) (any, error
 	oc.use()
 	now := d.now()
 	off := oc.paused(now) || paused(d.home.Dir+"/off", now)
-	switch req.Op {
-	case "msg":
-		if off {
+	if live {
+		if off && req.Op != "inbox" {
 			return nil, errPaused
 		}
-		return d.sendMessage(ctx, wt, req.Caller, req.Body)
-	case "inbox":
-		return d.inbox(wt, req.Caller, req.Body)
+		return d.here(ctx, wt, req, conn)
 	}
 	if err := oc.writes(); err != nil {
 		if oc.lock(); oc.writes() != nil {

@@ -34,6 +34,7 @@ type server struct {
 
 	mu      sync.Mutex
 	paused  bool          // guarded by mu: accepting has stopped, or is about to
+	parting chan struct{} // guarded by mu: closed when accepting stops, so that requests which wait for something end
 	resume  chan struct{} // guarded by mu: closed when accepting goes on
 	waiting int           // guarded by mu: connections that are being served
 	idle    chan struct{} // guarded by mu: closed when waiting is zero; nil unless somebody waits for that
@@ -61,7 +62,7 @@ func newServer(listener *net.UnixListener, path string, answer func(context.Cont
 		return nil, err
 	}
 	s := &server{listener: listener, inode: inode, answer: answer, patience: requestTime, slots: make(chan struct{}, maxConnections),
-		closing: make(chan struct{}), done: make(chan struct{})}
+		parting: make(chan struct{}), closing: make(chan struct{}), done: make(chan struct{})}
 	for range maxConnections {
 		s.slots <- struct{}{}
 	}
@@ -172,6 +173,7 @@ func (s *server) pause() {
 		return
 	}
 	s.paused, s.resume = true, make(chan struct{})
+	close(s.parting)
 	_ = s.listener.SetDeadline(time.Unix(1, 0))
 }
 
@@ -182,7 +184,7 @@ func (s *server) proceed() {
 		return
 	}
 	_ = s.listener.SetDeadline(time.Time{})
-	s.paused = false
+	s.paused, s.parting = false, make(chan struct{})
 	close(s.resume)
 }
 
@@ -223,9 +225,23 @@ func (s *server) drain(own int, limit time.Duration) {
 	s.mu.Unlock()
 }
 
+// whenParting returns a channel that is closed when accepting stops: whoever waits for something then answers that it did not
+// come, since the daemon ends or another one takes over.
+func (s *server) whenParting() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.parting
+}
+
 // close ends accepting. The socket's path stays.
 func (s *server) close() {
 	s.once.Do(func() {
+		s.mu.Lock()
+		if !s.paused {
+			s.paused, s.resume = true, make(chan struct{})
+			close(s.parting)
+		}
+		s.mu.Unlock()
 		close(s.closing)
 		_ = s.listener.Close()
 	})

@@ -12,6 +12,8 @@ import (
 // Standing is who is at work in a repository and who holds what.
 type Standing struct {
 	Sessions []StandingSession `json:"sessions"` // by start
+
+	You string `json:"you,omitempty"` // the address of this device's member
 }
 
 // StandingSession is a session, or a person at work. Its strings are as somebody chose them: clean them before they are shown.
@@ -29,9 +31,9 @@ type StandingSession struct {
 	Claims  []StandingClaim `json:"claims"`  // oldest first
 	Waiting []string        `json:"waiting"` // paths, first come first
 
-	Name  string        `json:"-"` // that the agent was given (KNOOT_AGENT)
-	Began gitlog.Millis `json:"-"`
-	Seen  gitlog.Millis `json:"-"` // its last sign of life
+	Name  string        `json:"name,omitempty"` // that the agent was given (KNOOT_AGENT)
+	Began gitlog.Millis `json:"began"`
+	Seen  gitlog.Millis `json:"seen"` // its last sign of life
 }
 
 // StandingClaim is a claim that is live.
@@ -40,9 +42,9 @@ type StandingClaim struct {
 	Until gitlog.Millis `json:"until"`
 	Hub   bool          `json:"hub"`
 
-	Branch  string        `json:"-"` // full ref name
-	Since   gitlog.Millis `json:"-"`
-	Written gitlog.Millis `json:"-"` // its holder's last write; 0: none yet
+	Branch  string        `json:"branch"` // full ref name
+	Since   gitlog.Millis `json:"since"`
+	Written gitlog.Millis `json:"written"` // its holder's last write; 0: none yet
 }
 
 // HubStanding is a hub with its holder and its queue.

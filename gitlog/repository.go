@@ -60,6 +60,30 @@ func FindRepository(ctx context.Context, dir string) (*Repository, error) {
 	return repo, nil
 }
 
+// Worktrees returns the real paths of the roots of this repository's worktrees, by their git directories. One that is gone, or
+// that cannot be read, is left out.
+func (r *Repository) Worktrees() map[string]string {
+	roots := map[string]string{}
+	if filepath.Base(r.CommonDir) == ".git" {
+		roots[r.CommonDir] = filepath.Dir(r.CommonDir)
+	}
+	if r.Root != "" {
+		roots[r.GitDir] = r.Root // which the settings may have put elsewhere
+	}
+	linked, _ := os.ReadDir(filepath.Join(r.CommonDir, "worktrees")) // most repositories have none
+	for _, entry := range linked {
+		gitDir := filepath.Join(r.CommonDir, "worktrees", entry.Name())
+		text, err := os.ReadFile(filepath.Join(gitDir, "gitdir"))
+		if err != nil {
+			continue
+		}
+		if root, err := filepath.EvalSymlinks(filepath.Dir(strings.TrimSpace(string(text)))); err == nil {
+			roots[gitDir] = root
+		}
+	}
+	return roots
+}
+
 // besideGitDir serves a folder inside the git directory of a repository that has a worktree.
 func besideGitDir(ctx context.Context, dir string, repo *Repository) (*Repository, error) {
 	if parent := filepath.Dir(repo.GitDir); filepath.Base(repo.GitDir) == ".git" && parent != dir {

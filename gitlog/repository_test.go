@@ -3,6 +3,7 @@ package gitlog
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -66,6 +67,31 @@ func TestFindRepository(t *testing.T) {
 				t.Errorf("got  %+v\nwant %+v", *got, c.want)
 			}
 		})
+	}
+}
+
+func TestWorktrees(t *testing.T) {
+	isolateGit(t)
+	base := realTempDir(t)
+	at := func(parts ...string) string { return filepath.Join(append([]string{base}, parts...)...) }
+	mustGit(t, base, "init", "-q", "shop [1]")
+	mustGit(t, at("shop [1]"), "commit", "-q", "--allow-empty", "-m", "begin")
+	for _, name := range []string{"side", "gone"} {
+		mustGit(t, at("shop [1]"), "worktree", "add", "-q", at(name))
+	}
+	if err := os.RemoveAll(at("gone")); err != nil {
+		t.Fatal(err)
+	}
+	common := at("shop [1]", ".git")
+	want := map[string]string{common: at("shop [1]"), filepath.Join(common, "worktrees", "side"): at("side")}
+	for _, dir := range []string{at("shop [1]"), at("side")} {
+		repo, err := FindRepository(context.Background(), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := repo.Worktrees(); !maps.Equal(got, want) {
+			t.Errorf("from %s: %v, want %v", dir, got, want)
+		}
 	}
 }
 

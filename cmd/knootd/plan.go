@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -20,7 +21,8 @@ func (c *console) planCommand() *ffcli.Command {
 	return command(manual{
 		name: "plan", usage: "[--path PATH]... [--decided DECIDED]... [--clear] [TEXT|-]",
 		short: "Say what this session means to do and what it decided",
-		long:  `The plan lives as long as the session. A new one replaces it.`,
+		long: `Other sessions on this machine hear of it with their next prompt. The plan lives
+as long as the session. A new one replaces it.`,
 		example: `knoot plan --path src/billing.js --decided "round half-even" "rewriting the rounding"
 knoot plan --clear`,
 	}, flags, func(ctx context.Context, args []string) error {
@@ -38,6 +40,9 @@ knoot plan --clear`,
 		}
 		if idle, err := c.keeps(); idle || err != nil {
 			return err
+		}
+		if !r.Clear && c.getenv("KNOOT_PRIVATE") == "1" {
+			return errors.New("this session is private (KNOOT_PRIVATE=1), so its plan is shared with nobody")
 		}
 		if r.Paths, err = c.pathsInTree(ctx, *paths); err != nil {
 			return err

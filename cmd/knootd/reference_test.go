@@ -145,6 +145,13 @@ func TestMisuse(t *testing.T) {
 		"room frobnicate":          "`knoot room -h` lists them",
 		"room grant x":             "ROOM EMAIL",
 		"areas --write":            "goes with --import-codeowners",
+		"who --at soon":            "is no time",
+		"wait":                     "knoot wait PATH",
+		"wait a --for ever":        "no length of time",
+		"release a b":              "knoot release PATH",
+		"take":                     "knoot take PATH",
+		"msg all":                  "knoot msg TO TEXT",
+		"inbox now":                "takes no argument",
 		"join a b":                 "one key",
 		"trust --roster 12":        "64 hex digits",
 	} {

@@ -226,6 +226,7 @@ func TestExamples(t *testing.T) {
 		"room add":    {"member add sam@example.com"},
 		"room grant":  {"member add ash@example.com", "room add payments"},
 		"room revoke": {"member add sam@example.com", "room add payments sam@example.com"},
+		"release":     {"take src/billing.js"},
 		"room rm":     {"member add sam@example.com", "room add payments sam@example.com"},
 	}
 	for _, command := range all {
@@ -252,13 +253,13 @@ func TestExamples(t *testing.T) {
 				p.Knoot(app, "remember", "--name", "money", "--path", "src/billing.js", "all money is integer cents")
 				p.Knoot(app, "remember", "--name", "cart", "--path", "src/cart.js", "the cart may be empty")
 			}
-			for _, line := range before[command.Name] {
-				p.Knoot(app, strings.Fields(line)...)
-			}
 			switch command.Name {
-			case "status", "msg", "inbox": // on once a hook ran
+			case "status", "release", "take", "msg", "inbox": // on once a hook ran
 				p.StartDaemon()
 				stage.Session{Person: p, ID: "s", Dir: app}.Start()
+			}
+			for _, line := range before[command.Name] {
+				p.Knoot(app, strings.Fields(line)...)
 			}
 			_, example, _ := strings.Cut(command.UsageFunc(command), "\nExample:\n")
 			for _, line := range strings.Split(strings.TrimSpace(example), "\n") {
