@@ -100,6 +100,22 @@ func (c *clones) find(ctx context.Context, root string) (*worktree, error) {
 	}
 }
 
+// opened returns the worktree with that root if it is open, else nil.
+func (c *clones) opened(root string) *worktree {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.roots[root]; o != nil {
+		select {
+		case <-o.ready:
+			if o.err == nil {
+				return o.tree
+			}
+		default:
+		}
+	}
+	return nil
+}
+
 // open fills o.
 func (c *clones) open(o *opening, root string) {
 	defer close(o.ready)
@@ -185,20 +201,6 @@ func (c *clones) all() []*openClone {
 		}
 	}
 	return out
-}
-
-// opened returns the worktree with that root if it is open already, else nil.
-func (c *clones) opened(root string) *worktree {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if o := c.roots[root]; o != nil {
-		select {
-		case <-o.ready:
-			return o.tree // nil: it failed
-		default:
-		}
-	}
-	return nil
 }
 
 // anyOf returns an open clone of an arbitration's repository; nil: there is none.

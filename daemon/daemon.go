@@ -109,6 +109,8 @@ type daemon struct {
 	clones  *clones
 
 	arbitrations *arbitrations
+	left         *leftWatch
+	processes    *processWatch
 
 	started time.Time
 	ended   chan struct{}         // closed by end
@@ -153,6 +155,9 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	}
 	d.clones, d.arbitrations = newClones(d), newArbitrations(d)
 	d.arbitrations.observe(d.notice)
+	d.left = newLeftWatch(d)
+	d.arbitrations.observe(d.left.observe)
+	d.processes = newProcessWatch(d.liveSessions, d.processGone)
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
 		return fail(err)
 	}
@@ -175,6 +180,8 @@ func (d *daemon) run(ctx context.Context) error {
 	d.loops.Go(func() { d.server.serve(d.work) })
 	d.loops.Go(d.watch)
 	d.loops.Go(d.reopen)
+	d.loops.Go(d.left.run)
+	d.loops.Go(func() { d.processes.run(d.ended) })
 	if d.options.Listening != nil {
 		d.options.Listening(d.loc)
 	}

@@ -100,3 +100,19 @@ func (w *processWatch) look() {
 	}
 	w.told = still
 }
+
+func (d *daemon) liveSessions() []LiveSession {
+	d.state.mu.Lock()
+	defer d.state.mu.Unlock()
+	return d.state.sessions.live(d.now())
+}
+
+// processGone ends what a session claimed whose process ended without a word. The session itself may be resumed.
+func (d *daemon) processGone(key sessionKey) {
+	d.guard("process gone", func() {
+		d.log.Info("the process of a session is gone", "session", key)
+		for _, a := range d.arbitrations.all() {
+			a.gone(key)
+		}
+	})
+}
