@@ -671,11 +671,15 @@ func (s *scratch) use(cmd *exec.Cmd) {
 	if s == nil {
 		return
 	}
-	objects := s.tree.repo.CommonDir + "/objects"
-	if strings.ContainsAny(objects, ":\"\n") {
-		objects = `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(objects) + `"`
+	cmd.Env = append(cmd.Env, "GIT_OBJECT_DIRECTORY="+s.dir, "GIT_ALTERNATE_OBJECT_DIRECTORIES="+quoteAlternate(s.tree.repo.CommonDir+"/objects"))
+}
+
+// quoteAlternate writes an object directory as git reads it from a list of them.
+func quoteAlternate(dir string) string {
+	if !strings.ContainsAny(dir, ":\"\n") {
+		return dir
 	}
-	cmd.Env = append(cmd.Env, "GIT_OBJECT_DIRECTORY="+s.dir, "GIT_ALTERNATE_OBJECT_DIRECTORIES="+objects)
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(dir) + `"`
 }
 
 // add puts a file of the tree into the scratch directory, filters applied.
