@@ -379,8 +379,10 @@ func (c *hookCall) notes(p hookPlace, a *arbitration, v *arbiter.View, who arbit
 		}
 		for _, h := range v.Elsewhere(who, want, now) {
 			by, key := peer(h.Session)
-			notes = append(notes, News{Key: "overlap " + key.String() + " " + path, Kind: NewsOverlap, At: h.Since,
-				Root: p.Root, Path: path, By: by, Branch: a.branchOf(h.Branch), Text: OverlapUnknown})
+			how := c.d.overlaps.between(p.Root, a.names.name(worktreeType, h.Worktree), path)
+			outcome, _, _ := strings.Cut(how, " ") // other lines are no news
+			notes = append(notes, News{Key: "overlap " + key.String() + " " + path + " " + outcome, Kind: NewsOverlap, At: h.Since,
+				Root: p.Root, Path: path, By: by, Branch: a.branchOf(h.Branch), Text: how})
 		}
 		written := v.Writes(who.Session, arbiter.Order{}, now, want.Path)
 		for _, w := range slices.Backward(written) {

@@ -110,6 +110,7 @@ type daemon struct {
 
 	arbitrations *arbitrations
 	left         *leftWatch
+	overlaps     *overlapWatch
 	processes    *processWatch
 
 	started time.Time
@@ -157,6 +158,8 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	d.arbitrations.observe(d.notice)
 	d.left = newLeftWatch(d)
 	d.arbitrations.observe(d.left.observe)
+	d.overlaps = newOverlapWatch(d)
+	d.arbitrations.observe(d.overlaps.observe)
 	d.processes = newProcessWatch(d.liveSessions, d.processGone)
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
 		return fail(err)
@@ -181,6 +184,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.loops.Go(d.watch)
 	d.loops.Go(d.reopen)
 	d.loops.Go(d.left.run)
+	d.loops.Go(d.overlaps.run)
 	d.loops.Go(func() { d.processes.run(d.ended) })
 	if d.options.Listening != nil {
 		d.options.Listening(d.loc)

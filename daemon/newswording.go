@@ -76,16 +76,16 @@ func newsLine(n *News, now time.Time, nth int) string {
 // How the changes of two branches to one file go together, as News.Text of NewsOverlap.
 const (
 	OverlapMerges    = "merges"
-	OverlapConflicts = "conflicts"
+	OverlapConflicts = "conflicts" // " in lines 4-9" may follow, which are lines of whoever is told
 	OverlapUnknown   = "unknown"
 )
 
 func overlapWords(how string) string {
-	switch how {
-	case OverlapMerges:
+	if lines, ok := strings.CutPrefix(how, OverlapConflicts); ok {
+		return "as they are now, they conflict" + lines
+	}
+	if how == OverlapMerges {
 		return "as they are now, both merge"
-	case OverlapConflicts:
-		return "as they are now, they conflict"
 	}
 	return "they may conflict"
 }
