@@ -112,6 +112,7 @@ type daemon struct {
 	left         *leftWatch
 	overlaps     *overlapWatch
 	processes    *processWatch
+	presences    *presences
 
 	started time.Time
 	ended   chan struct{}         // closed by end
@@ -160,6 +161,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	d.arbitrations.observe(d.left.observe)
 	d.overlaps = newOverlapWatch(d)
 	d.arbitrations.observe(d.overlaps.observe)
+	d.presences = newPresences(d)
 	d.processes = newProcessWatch(d.liveSessions, d.processGone)
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
 		return fail(err)
@@ -257,6 +259,7 @@ func (d *daemon) tick() {
 	d.state.tick(d.now())
 	d.arbitrations.tick()
 	d.clones.tick()
+	d.presences.tick(d.work)
 }
 
 // errPanicked is what became of work that panicked.

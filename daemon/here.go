@@ -111,6 +111,18 @@ func (d *daemon) here(ctx context.Context, wt *worktree, req *socket.Request, co
 		return d.sendMessage(ctx, wt, req.Caller, req.Body)
 	case "inbox":
 		return d.inbox(wt, req.Caller, req.Body)
+	case "present":
+		var r PresentRequest
+		if err := readBody(req.Op, req.Body, &r); err != nil {
+			return nil, err
+		}
+		return d.keepPresent(ctx, wt, req.Caller, r, conn)
+	case "touched":
+		var r TouchedRequest
+		if err := readBody(req.Op, req.Body, &r); err != nil {
+			return nil, err
+		}
+		return d.touched(ctx, wt, req.Caller, r)
 	}
 	var r PathRequest
 	if err := readBody(req.Op, req.Body, &r); err != nil {

@@ -44,6 +44,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hookTime)
 	defer cancel()
+	d.presences.hear(h, now)
 	places := d.placesOf(ctx, h, now)
 	if len(places) == 0 {
 		return silent

@@ -325,7 +325,7 @@ func TestEventsOfASession(t *testing.T) {
 }
 
 // waitFor waits until something is so that happens after an answer.
-func waitFor(t *testing.T, what string, is func() bool) {
+func waitFor(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if is() {

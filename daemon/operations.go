@@ -221,7 +221,7 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 	live := false // it is about who is at work now, and writes no log
 	switch req.Op {
 	case "remember", "cache", "plan", "confirm", "forget", "sync", "team":
-	case "who", "hubs", "wait", "release", "take", "msg", "inbox", "watch":
+	case "who", "hubs", "wait", "release", "take", "msg", "inbox", "watch", "present", "touched":
 		live = true
 	default:
 		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}

@@ -133,7 +133,7 @@ func (a *arbitration) hubs() []HubStanding {
 
 // party is a session, or one of its subagents, as it stands in a worktree now. The branch is read from files.
 func (wt *worktree) party(ctx context.Context, key sessionKey, subagent, user string) party {
-	branch, _, _ := wt.tree.Head(ctx) // "" where it cannot be told: that of the worktree alone
+	branch, _, _ := wt.tree.Branch(ctx) // "" where it cannot be told: that of the worktree alone
 	return party{Key: key, Subagent: subagent, Owner: personOf(wt.clone.clone, user), Root: wt.root, Branch: branch}
 }
 

@@ -72,7 +72,7 @@ func (r *Rules) Close() {
 func (r *Rules) Kinds(ctx context.Context, paths []string, note PathSet) []FileKind {
 	ctx, cancel := context.WithTimeout(ctx, rulesTime)
 	defer cancel()
-	return r.kinds(ctx, paths, note)
+	return r.KindsUntil(ctx, paths, note)
 }
 
 // Warm starts the processes, and replaces those that are old, so that Kinds finds them ready. It is not for hooks.
@@ -90,10 +90,11 @@ func (r *Rules) Warm(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, rulesHang)
 	defer cancel()
-	r.kinds(ctx, []string{SettingsFile}, PathSet{})
+	r.KindsUntil(ctx, []string{SettingsFile}, PathSet{})
 }
 
-func (r *Rules) kinds(ctx context.Context, paths []string, note PathSet) []FileKind {
+// KindsUntil does what Kinds does with the patience of ctx.
+func (r *Rules) KindsUntil(ctx context.Context, paths []string, note PathSet) []FileKind {
 	kinds := make([]FileKind, len(paths))
 	var asked []string
 	var where []int

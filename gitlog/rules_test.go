@@ -22,7 +22,7 @@ func (w *worktree) rules() *Rules {
 
 // kinds are what git says in the end, however busy the machine is.
 func (w *worktree) kinds(r *Rules, paths ...string) []FileKind {
-	return r.kinds(context.Background(), paths, PathSet{})
+	return r.KindsUntil(context.Background(), paths, PathSet{})
 }
 
 func (w *worktree) wantKind(r *Rules, path string, want FileKind) {
@@ -57,7 +57,7 @@ func TestKindsOfFiles(t *testing.T) {
 		w.wantKind(r, path, want)
 	}
 	note, _ := NewPathSet([]string{"docs/**/*.md", "schema"})
-	got := r.kinds(context.Background(), []string{"docs/a.md", "docs/a/b.MD", "schema/x", "a.log", "y"}, note)
+	got := r.KindsUntil(context.Background(), []string{"docs/a.md", "docs/a/b.MD", "schema/x", "a.log", "y"}, note)
 	if want := []FileKind{FileNoted, FileNoted, FileNoted, FileIgnored, FileOrdinary}; !slices.Equal(got, want) {
 		t.Errorf("with a list of notes: %v, want %v", got, want)
 	}
