@@ -452,15 +452,17 @@ func (c *hookCall) changedFiles(ctx context.Context, p hookPlace, read []*touch)
 			continue
 		}
 		changed := ChangedFile{Path: t.Path, Gone: now == stamp{}}
-		if !changed.Gone && t.Blob != nil {
-			blob, err := p.tree.tree.Blob(ctx, t.Path)
-			if err != nil || bytes.Equal(blob, t.Blob) {
+		var blob []byte
+		if !changed.Gone {
+			var err error
+			if blob, err = p.tree.tree.Blob(ctx, t.Path); t.Blob != nil && (err != nil || bytes.Equal(blob, t.Blob)) {
 				continue // the same bytes, or nobody knows
 			}
 		}
-		for _, w := range p.tree.clone.clone.Writes(t.Path) {
-			if w.Time > t.At {
-				changed.By, changed.At = p.tree.clone.clone.MemberName(w.Author), w.Time.Time()
+		if changed.Gone || blob != nil {
+			// That it changed is said all the same where nobody knows who did it, or not in time.
+			if last, err := p.tree.tree.LastChange(ctx, p.tree.clone.clone, t.Path, blob, t.At); err == nil && last != nil {
+				changed.By, changed.At, changed.Commit = last.By, last.At.Time(), last.Commit
 			}
 		}
 		out = append(out, changed)

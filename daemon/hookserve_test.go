@@ -537,6 +537,30 @@ func TestResumeSaysWhatChangedMeanwhile(t *testing.T) {
 	}
 }
 
+// A change by somebody without knoot is known from git's history alone.
+func TestChangedFileNamesGitsAuthor(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	wt, err := d.clones.find(t.Context(), r.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blob, err := wt.tree.Blob(t.Context(), "src/billing.js")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := &touch{Root: r.root, Path: "src/billing.js", Read: 1, At: d.now(), Stamp: stampOf(r.root, "src/billing.js"), Blob: blob}
+	r.write("src/billing.js", "floats\n")
+	t.Setenv("GIT_COMMITTER_DATE", time.Now().Add(time.Hour).Format(time.RFC3339)) // the reflog counts seconds
+	m.git(r.root, "commit", "-qam", "floats", "--author", "sam <sam@example.com>")
+	c := &hookCall{d: d, now: d.now()}
+	waitFor(t, "sam is named", func() bool { // git may take longer than a hook waits for it
+		changed := c.changedFiles(t.Context(), hookPlace{Place: socket.Place{Root: r.root}, tree: wt}, []*touch{read})
+		return len(changed) == 1 && changed[0].By == "sam" && changed[0].Commit != ""
+	})
+}
+
 func TestCloneThatAnotherProcessWrites(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")

@@ -384,13 +384,23 @@ func (c *Clone) NewEntry(kind EntryKind) *Entry {
 	return e
 }
 
+// noTeam says why the team is not here: what the host shows was refused, or nothing was fetched yet.
+func (c *Clone) noTeam() error {
+	for ref, p := range c.problems {
+		if strings.HasSuffix(ref, "/team/roster") {
+			return errors.New(p.What)
+		}
+	}
+	return fmt.Errorf("the team %s is not here yet: run `knoot sync`", c.settings.Team)
+}
+
 // mayWrite says why nothing can be written now, nil where it can.
 func (c *Clone) mayWrite() error {
 	if c.lock == nil {
 		return errors.New("this process does not hold the clone's lock")
 	}
 	if c.roster == nil {
-		return fmt.Errorf("the team %s is not here yet: run `knoot sync`", c.settings.Team)
+		return c.noTeam()
 	}
 	if err := c.roster.Sealable(); err != nil {
 		return fmt.Errorf("nothing is written: the team's %w", err)

@@ -99,6 +99,12 @@ func (s *setup) run(ctx context.Context) error {
 	}
 	reached := s.lookAtRemote(ctx)
 	roster, err := s.findTeam(ctx, settings, reached)
+	if refused := refusedRoster(""); errors.As(err, &refused) {
+		// `knoot trust --roster`, which the sentence names, takes the clone's lock, as only a writer can.
+		if werr := s.writer(); werr != nil {
+			return werr
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -309,10 +315,15 @@ func (s *setup) readTeam(ctx context.Context, tip Hash, settings *Settings) (*Ro
 		return nil, err
 	}
 	if pin := known.Teams[team.String()]; pin.Head != "" && !roster.Has(pin.HeadSeq, pin.Head) {
-		return nil, errors.New(notForward(s.roster, roster, pin))
+		return nil, refusedRoster(notForward(s.roster, roster, pin))
 	}
 	return roster, nil
 }
+
+// refusedRoster says that the host's roster does not go on from the one that this machine remembers.
+type refusedRoster string
+
+func (r refusedRoster) Error() string { return string(r) }
 
 // probe tells a person early that this host, or their right to write to it, keeps their entries here. Starting a team needs
 // none: the team itself is what the host takes or refuses.

@@ -310,7 +310,7 @@ func (c *Clone) fetchForChange(ctx context.Context, at *remote, mode gitMode, lo
 // tryChange builds the entry from the accepted state and offers it to the host. SyncBehind: somebody else's came first.
 func (c *Clone) tryChange(ctx context.Context, at *remote, signer *Device, may func(*Roster) error, mode gitMode, change func(*RosterChange) error) (*Roster, error) {
 	if c.roster == nil {
-		return nil, fmt.Errorf("the team %s is not here yet: run `knoot sync`", c.settings.Team)
+		return nil, c.noTeam()
 	}
 	if c.behind {
 		return nil, errors.New(c.problems[rosterRef].What)

@@ -14,7 +14,7 @@ import (
 
 // VerifyOptions says what a verification may go by besides the repository.
 type VerifyOptions struct {
-	Home     *Home                 // whose known.toml remembers the team's highest roster head; nil: nobody's
+	Home     *Home                 // whose known.toml remembers the team's highest roster head, and whose key opens the clone's index; nil: nobody's
 	Progress func(done, total int) // refs; may be nil
 }
 
@@ -28,7 +28,7 @@ type VerifyReport struct {
 
 // Verify checks all that a repository holds of knoot, without a key: names of refs, the roster, each log's signatures and chain,
 // what the roster allowed at the time, cuts and ended epochs; that what others saw of a log, and what this clone kept, is still
-// there; that nobody published another's sealed text. It works in a clone, and in a bare repository such as the host's. A problem
+// there, and what it remembers; that nobody published another's sealed text. It works in a clone, and in a bare repository such as the host's. A problem
 // names the ref and the segment (of a roster: the entry), 0 where the ref as a whole is wrong. An error is none of these:
 // the repository could not be read.
 func Verify(ctx context.Context, repo *Repository, o VerifyOptions) (*VerifyReport, error) {
@@ -59,6 +59,9 @@ func Verify(ctx context.Context, repo *Repository, o VerifyOptions) (*VerifyRepo
 	}
 	v.compareSeen()
 	v.compareCuts()
+	if err := v.compareRemembered(); err != nil {
+		return nil, err
+	}
 	if err := v.compareKept(ctx); err != nil {
 		return nil, err
 	}
@@ -411,6 +414,38 @@ func (v *verification) compareCuts() {
 			check(s.cut)
 		}
 	}
+}
+
+// compareRemembered looks for what this clone had read of others' logs, and how many segments those were, when it last kept its
+// index: whoever takes them from host and clone alike cannot change that. Where there is no index that this machine can open
+// nothing is remembered; what is wrong with it is of no importance, since it is only a copy.
+func (v *verification) compareRemembered() error {
+	if v.Home == nil {
+		return nil
+	}
+	device, err := v.Home.Device()
+	if errors.Is(err, ErrNoDevice) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	writer, copied, err := readWriter(v.repo.CommonDir, device.ID)
+	if err != nil || copied {
+		return nil
+	}
+	head, _, err := readIndex(v.repo.CommonDir, &device.Local, writer)
+	if err != nil {
+		return nil
+	}
+	for _, tip := range head.Tips {
+		// Of its own log this clone takes back what was not pushed, to seal it again.
+		namespace, place, ok := refPlaceOf(tip.Ref)
+		if ok && namespace == keptRefs && place.Log != 0 && tip.Seq > 0 {
+			v.mustHold(logName{place.Writer, place.Log}, tip.Generation, tip.Seq, tip.Digest, "when this clone last read it")
+		}
+	}
+	return nil
 }
 
 // mustHold says what is wrong where a log does not hold a segment that it held once.

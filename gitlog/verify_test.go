@@ -305,6 +305,43 @@ func TestVerifyNamesEachTampering(t *testing.T) {
 	}
 }
 
+// Where host and clone go back alike, the clone's index remembers what was read.
+func TestVerifyRemembersWhatWasRead(t *testing.T) {
+	_, ann, others := newCrew(t, "bob")
+	bob := others[0]
+	for _, name := range []string{"one", "two", "three"} {
+		bob.remember(name, "what "+name+" is about", "src/billing.js")
+	}
+	bob.push()
+	ann.pull()
+	ann.mu.Lock()
+	ann.unkept = indexEvery
+	err := ann.keepIndex()
+	ann.mu.Unlock()
+	f := &forger{t, ann.Repo, nil}
+	f.must(err)
+	f.objects, err = openObjects(t.Context(), ann.Repo, true)
+	f.must(err)
+	defer f.objects.close()
+	problems := func() []Problem {
+		t.Helper()
+		report, err := Verify(t.Context(), ann.Repo, VerifyOptions{Home: ann.home})
+		f.must(err)
+		return report.Problems
+	}
+	if found := problems(); len(found) > 0 {
+		t.Errorf("before: %+v", found)
+	}
+	log := "memory/" + bob.Writer().String() + "/1"
+	for _, namespace := range []string{keptRefs, ann.remote.inbox} {
+		f.move(namespace+log, f.at(namespace + log)[1].ID)
+	}
+	found := problems()
+	if len(found) != 1 || found[0].Ref != ann.remote.inbox+log && found[0].Ref != keptRefs+log || found[0].Seq != 3 || !strings.Contains(found[0].What, "held segment 3 when this clone last read it") {
+		t.Errorf("after it was cut short: %+v", found)
+	}
+}
+
 // With the keys of a removed device and all that the host has, what was written before the removal opens, and nothing later.
 func TestARemovedDeviceReadsNothingLater(t *testing.T) {
 	ctx := context.Background()

@@ -20,8 +20,9 @@ func (c *console) verifyCommand() *ffcli.Command {
 		name: "verify", usage: "[--json]",
 		short: "Check every log and the roster, without any key",
 		long: `Signatures, chains, who was allowed what at the time, what others saw of each log,
-and what this clone has kept. It needs no key, no daemon and no network, and works
-in a bare repository such as the host's. It exits 1 if anything is wrong.
+and what this clone has kept and remembers. It needs no key, no daemon and no
+network, and works in a bare repository such as the host's. It exits 1 if anything is
+wrong.
 
 --json prints {writers, segments, entries, problems: [{ref, seq, problem}]}.`,
 		example: "knoot verify",
