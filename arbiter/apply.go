@@ -133,6 +133,9 @@ func (v *View) renew(e *Event) {
 		return
 	}
 	until := min(e.Until, after(v.time, Lease))
+	if c := v.claims[e.Claim]; c != nil && len(e.Paths) > 0 && c.holder == s {
+		v.rekey(c, &e.Who, e.Paths[0])
+	}
 	for _, c := range s.claims {
 		if c.Class != Hub && (e.Claim == ClaimID{} || e.Claim == c.Claim) && until > c.Until {
 			v.extend(c, until)
@@ -166,12 +169,7 @@ func (v *View) written(e *Event) {
 
 // covers says whether a write to p is made under the claim.
 func (c *claim) covers(p *Path) bool {
-	for _, t := range c.Path.own() {
-		if slices.Contains(p.own(), t) || c.Class == Tree && slices.Contains(p.ancestors(), t) {
-			return true
-		}
-	}
-	return false
+	return c.same(p) || c.Class == Tree && slices.ContainsFunc(c.Path.own(), func(t Token) bool { return slices.Contains(p.ancestors(), t) })
 }
 
 // move takes a session's claims and waits in a worktree along to another branch. A claim whose path another session holds

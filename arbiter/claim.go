@@ -34,7 +34,8 @@ type claim struct {
 
 // node is what is known about one token: as a path of its own, and as a directory above others.
 type node struct {
-	claims []spot // whose own token it is
+	claims []spot // whose own token it is, mostly one, which then lies in first: a check comes by here
+	first  [1]spot
 	below  []spot // who list it as an ancestor
 	waits  []*wait
 	writes []*write
@@ -55,6 +56,7 @@ func (v *View) node(t Token) *node {
 	n := v.nodes[t]
 	if n == nil {
 		n = &node{}
+		n.claims = n.first[:0]
 		v.nodes[t] = n
 	}
 	return n
@@ -89,16 +91,19 @@ func (p *Path) ancestors() []Token {
 	return slices.Concat(p.Ancestors, p.Was.Ancestors)
 }
 
-// equal compares two things by their tokens, each under the keys of now and, where that is not zero, those before.
-func equal(a, wasA, b, wasB Token) bool {
-	return a == b || wasA == b && wasA != Token{} || a == wasB && wasB != Token{} || wasA == wasB && wasA != Token{}
+// shares says whether two things have a token in common, each under the keys of now and those before. An absent token
+// is none.
+func shares(a, wasA, b, wasB Token) bool {
+	return a != Token{} && (a == b || a == wasB) || wasA != Token{} && (wasA == b || wasA == wasB)
 }
 
+// equal says so, too, where both are absent.
+func equal(a, wasA, b, wasB Token) bool { return a == b || shares(a, wasA, b, wasB) }
+
 // meets says whether one path is the same file for both: in one worktree it is the same on disk, on one branch the
-// work will collide. An absent token equals none.
+// work will collide.
 func (a *Who) meets(b *Who) bool {
-	return a.Worktree != Token{} && equal(a.Worktree, a.WasWorktree, b.Worktree, b.WasWorktree) ||
-		a.Branch != Token{} && equal(a.Branch, a.WasBranch, b.Branch, b.WasBranch)
+	return shares(a.Worktree, a.WasWorktree, b.Worktree, b.WasWorktree) || shares(a.Branch, a.WasBranch, b.Branch, b.WasBranch)
 }
 
 // stands says whether both are the same session at the same place.
@@ -210,6 +215,19 @@ func (v *View) add(h Hold) bool {
 	if c.holder == nil || h.Claim == (ClaimID{}) || h.Path.Own == (Token{}) || h.Class < File || h.Class > Hub || h.Until <= v.time || v.claims[h.Claim] != nil {
 		return false
 	}
+	v.index(c)
+	c.listed = len(c.holder.claims)
+	c.holder.claims = append(c.holder.claims, c)
+	v.claims[c.Claim] = c
+	heap.Push(&v.ending, c)
+	if c.Class == Tree {
+		v.trees++
+	}
+	return true
+}
+
+// index puts a claim into the nodes of its tokens.
+func (v *View) index(c *claim) {
 	own, under := c.Path.own(), c.Path.ancestors()
 	c.own, c.under = make([]int, len(own)), make([]int, len(under))
 	for i, t := range own {
@@ -222,18 +240,10 @@ func (v *View) add(h Hold) bool {
 		c.under[i] = len(n.below)
 		n.below = append(n.below, spot{c, i})
 	}
-	c.listed = len(c.holder.claims)
-	c.holder.claims = append(c.holder.claims, c)
-	v.claims[c.Claim] = c
-	heap.Push(&v.ending, c)
-	if c.Class == Tree {
-		v.trees++
-	}
-	return true
 }
 
-// end takes a claim out and looks again at who waited for it.
-func (v *View) end(c *claim) {
+// unindex takes a claim out of them.
+func (v *View) unindex(c *claim) {
 	for i, t := range c.Path.own() {
 		n := v.nodes[t]
 		last := len(n.claims) - 1
@@ -254,6 +264,34 @@ func (v *View) end(c *claim) {
 		n.below = n.below[:last]
 		v.tidy(t)
 	}
+}
+
+// rekey puts a claim under the tokens that its holder has for the same path and place now.
+func (v *View) rekey(c *claim, who *Who, p Path) {
+	h := Hold{Who: *who, Path: p}
+	h.Subagent, h.Device, h.Owner, h.Person = c.Subagent, c.Device, c.Owner, c.Person
+	if p.Own == (Token{}) || !c.stands(who) || !c.same(&p) || v.blocker(&h.Who, &p, c.Class == Tree, v.time) != nil {
+		return
+	}
+	v.unindex(c)
+	c.Who, c.Path = h.Who, p
+	v.index(c)
+	v.judgeFree()
+}
+
+// same says whether p is the claim's own path.
+func (c *claim) same(p *Path) bool {
+	for _, t := range c.Path.own() {
+		if slices.Contains(p.own(), t) {
+			return true
+		}
+	}
+	return false
+}
+
+// end takes a claim out and looks again at who waited for it.
+func (v *View) end(c *claim) {
+	v.unindex(c)
 	held := c.holder.claims
 	last := held[len(held)-1]
 	held[c.listed], last.listed = last, c.listed

@@ -108,7 +108,7 @@ func (d *decision) claim(r Claim) {
 	for i := range wants {
 		w := &wants[i]
 		if c := d.v.holding(&r.Who, &w.Path, w.Class == Tree, d.now); c != nil {
-			d.prolong(&r.Who, c)
+			d.reclaim(&r.Who, c, &w.Path)
 		} else if d.fresh(w) {
 			d.grant(&r.Who, w, r.Late)
 		} else {
@@ -155,6 +155,15 @@ func (d *decision) prolong(who *Who, c *claim) {
 	if c.Class != Hub {
 		d.say(Event{Who: *who, Kind: gitlog.ClaimRenewed, Claim: c.Claim, Until: after(d.now, Lease)})
 	}
+}
+
+// reclaim renews a claim that is asked for again, and puts it under the tokens of now.
+func (d *decision) reclaim(who *Who, c *claim, p *Path) {
+	if c.Path.Own == p.Own && c.Branch == who.Branch && c.Worktree == who.Worktree {
+		d.prolong(who, c)
+		return
+	}
+	d.say(Event{Who: *who, Kind: gitlog.ClaimRenewed, Claim: c.Claim, Paths: []Path{*p}, Until: after(d.now, Lease)})
 }
 
 func (d *decision) renew(r Renew) {
@@ -302,7 +311,7 @@ func (d *decision) take(r Take) {
 			}
 		}
 		if c := d.v.holding(&r.Who, &w.Path, w.Class == Tree, d.now); c != nil {
-			d.prolong(&r.Who, c)
+			d.reclaim(&r.Who, c, &w.Path)
 		} else if d.fresh(w) {
 			d.grant(&r.Who, w, false)
 		}

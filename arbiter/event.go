@@ -55,7 +55,8 @@ type Path struct {
 	Own       Token
 	Ancestors []Token
 	// Was holds the tokens of the same path under the keys before, for one Lease after a new epoch or a change of
-	// areas. Claims conflict on either. Was.Was is not looked at.
+	// areas. Claims conflict on either. In that time every claim that lives on must be asked for again with both, or
+	// nobody will find it by the new one. Was.Was is not looked at.
 	Was *Path
 }
 
@@ -80,7 +81,7 @@ type Who struct {
 //	IntentDeclared      Who, Detail
 //	PlanDeclared        Who, Detail (none: the plan is withdrawn)
 //	ClaimAcquired       Who, Paths[0], Class, Claim, Until, Detail; Late: asked for again after a gap
-//	ClaimRenewed        Who, Claim (zero: every claim of the session but hubs), Until
+//	ClaimRenewed        Who, Claim (zero: every claim of the session but hubs), Until, Paths[0] where its tokens changed
 //	ClaimDenied         Who, Paths[0], Class of the wait (File, Tree, or Hub: it queues), Claim that was asked for, Other (holder), Until (the holder's)
 //	ClaimReleased       Who, Claim, Paths[0], Reason, Other (Taken: the person; Moved, RelaysOrder: the holder)
 //	ClaimLeft           Who, Paths[0], Claim (which it was), Detail

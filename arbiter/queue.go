@@ -101,8 +101,8 @@ func (v *View) hub(who *Who, w *Want, now gitlog.Millis, writes bool) bool {
 			continue
 		}
 		for _, x := range n.writes {
-			if x.gated != 0 && after(x.gated, HubWindow) > now && x.Branch != (Token{}) &&
-				equal(x.Branch, x.WasBranch, who.Branch, who.WasBranch) && !slices.Contains(sessions, x.Session) {
+			if x.gated != 0 && after(x.gated, HubWindow) > now &&
+				shares(x.Branch, x.WasBranch, who.Branch, who.WasBranch) && !slices.Contains(sessions, x.Session) {
 				if sessions = append(sessions, x.Session); len(sessions) == HubSessions {
 					return true
 				}
