@@ -148,8 +148,10 @@ type arbitration struct {
 	based     int64                     // guarded by mu: the file's size when it was last written anew
 	failed    bool                      // guarded by mu: the last write failed, and that was logged
 	since     []*arbiterRecord          // guarded by mu: what was appended while the file is being written anew
+	syncing   *time.Timer               // guarded by mu: syncs the file; nil: nothing is to be synced
 	renewing  bool                      // guarded by mu: the file is being written anew
 	last      time.Time                 // guarded by mu: when the last event was, by this process's clock
+	frozen    gitlog.Millis             // guarded by mu: the time until finish; 0: it goes on
 	pending   []occurrence              // guarded by mu: events that are in no audit log yet
 	changed   chan struct{}             // guarded by mu: closed at the next event
 	lodgers   map[sessionKey]*lodger    // guarded by mu
@@ -273,6 +275,9 @@ func (a *arbitration) fail(err error) {
 
 // now is the time: the larger of the wall clock's and the last event's with what passed since. mu is held.
 func (a *arbitration) now() gitlog.Millis {
+	if a.frozen != 0 {
+		return a.frozen
+	}
 	at := a.d.options.Now()
 	now := gitlog.MillisOf(at)
 	if !a.last.IsZero() {
@@ -290,7 +295,8 @@ func (a *arbitration) do(requests ...arbiter.Request) []occurrence {
 		happened, _, _ := a.sequencer.Do(r, now)
 		events = append(events, happened...)
 	}
-	return a.happened(events)
+	out := a.happened(events)
+	return append(out, a.passOn(out)...)
 }
 
 // happened makes events known that were applied just now. mu is held.
@@ -355,12 +361,74 @@ func (a *arbitration) append(records ...*arbiterRecord) {
 		return
 	}
 	a.failed = false
+	if a.syncing == nil {
+		a.syncing = time.AfterFunc(syncAfter, a.sync)
+	}
+}
+
+// sync makes the file survive the machine. Nobody waits for the disk with mu held.
+func (a *arbitration) sync() {
+	a.mu.Lock()
+	a.syncing = nil
+	written := a.file
+	if written == nil {
+		a.mu.Unlock()
+		return
+	}
+	file := written.file
+	written.unsynced = false
+	a.mu.Unlock()
+	if err := file.Sync(); err != nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.file == written { // else it was closed meanwhile, and synced then
+			written.unsynced = true
+			a.fail(err)
+		}
+	}
+}
+
+// owedIn returns the events of a worktree's sessions that are in no audit log yet, oldest first, and the sequencer's id there.
+func (a *arbitration) owedIn(root string) (owed []occurrence, origin [16]byte) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, o := range a.pending {
+		if o.Root == root {
+			owed = append(owed, o)
+		}
+	}
+	return owed, a.origin
+}
+
+// settled takes note that these are in an audit log.
+func (a *arbitration) settled(orders []arbiter.Order) {
+	if len(orders) == 0 {
+		return
+	}
+	done := make(map[arbiter.Order]bool, len(orders))
+	for _, order := range orders {
+		done[order] = true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pending = slices.DeleteFunc(a.pending, func(o occurrence) bool { return done[o.Order] })
+	a.append(&arbiterRecord{Settled: orders})
+}
+
+// forgive drops what is owed of a directory in which there is no knoot.
+func (a *arbitration) forgive(root string) {
+	owed, _ := a.owedIn(root)
+	orders := make([]arbiter.Order, len(owed))
+	for i, o := range owed {
+		orders[i] = o.Order
+	}
+	a.settled(orders)
 }
 
 // look asks the view. f must not keep what it is given, nor call the arbitration but for who, want, sessionOf and named.
 func (a *arbitration) look(f func(v *arbiter.View, now gitlog.Millis)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.begin()
+	defer a.finish()
 	f(a.sequencer.View, a.now())
 }
 
@@ -420,15 +488,16 @@ func (a *arbitration) await(ctx context.Context, by party, path string) error {
 	}
 }
 
-// present registers a person's presence in a worktree, or says again what they are doing. Writes are told by wrote.
-func (a *arbitration) present(by party, doing string) {
+// present registers a person's presence in a worktree, by the name that others are told, and what they are doing ("": not said);
+// each time it renews what they hold. Writes are told by wrote.
+func (a *arbitration) present(by party, member, doing string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	who := a.who(by)
 	requests := []arbiter.Request{}
 	session, known := a.sequencer.Session(who.Session, a.now())
 	if !known {
-		requests = append(requests, declare(who, gitlog.SessionStarted, sessionDetail{Owner: by.Owner}.encode()))
+		requests = append(requests, declare(who, gitlog.SessionStarted, sessionDetail{Owner: by.Owner, Member: member}.encode()))
 	}
 	if doing != "" && string(session.Intent) != doing {
 		requests = append(requests, declare(who, gitlog.IntentDeclared, []byte(doing)))
@@ -560,27 +629,17 @@ func (a *arbitration) due() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.closed {
-		a.happened(a.sequencer.Tick(a.now()))
+		a.passOn(a.happened(a.sequencer.Tick(a.now())))
 	}
 }
 
-// tick does what is due, makes the file survive the machine, and shrinks it when it has grown.
+// tick does what is due, renews what open calls hold, and shrinks the file when it has grown.
 func (a *arbitration) tick() {
 	a.due()
+	a.renewCalls()
 	a.mu.Lock()
-	file := a.file
-	grown := file != nil && file.size-a.based > arbiterRewrite
-	var unsynced *os.File
-	if file != nil && file.unsynced {
-		unsynced, file.unsynced = file.file, false
-	}
+	grown := a.file != nil && a.file.size-a.based > arbiterRewrite
 	a.mu.Unlock()
-	if unsynced != nil {
-		// Not under the lock, since hooks wait for that. One that was closed meanwhile was synced then.
-		if err := unsynced.Sync(); err != nil && !errors.Is(err, os.ErrClosed) {
-			a.d.log.Warn("cannot sync what is known of claims", "error", err)
-		}
-	}
 	if grown {
 		if err := a.rewrite(); err != nil {
 			a.d.log.Warn("what is known of claims cannot be written anew", "error", err)
@@ -750,6 +809,11 @@ func (a *arbitration) named(e arbiter.Event) occurrence {
 		WasBranch: a.branchOf(e.OldBranch), OtherKey: a.sessionOf(e.Other)}
 	if len(e.Paths) > 0 {
 		o.Path = a.pathOf(e.Paths[0])
+	}
+	if o.Root == "" { // a turn in a queue is nobody's doing
+		if session, known := a.sequencer.Session(e.Session, e.Time); known {
+			o.Root = a.names.name(worktreeType, session.Worktree)
+		}
 	}
 	switch e.Kind {
 	case gitlog.IntentDeclared, gitlog.PlanDeclared:

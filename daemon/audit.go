@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/gitlog"
 )
 
@@ -98,22 +99,109 @@ func (d *daemon) settle(ctx context.Context, wt *worktree) {
 		}
 		settled = append(settled, r)
 	}
-	if len(settled) == 0 {
+	sequenced, announced, err := d.recordSequenced(ctx, wt)
+	if err == nil {
+		settled = append(settled, announced...)
+	}
+	if len(settled)+len(sequenced) == 0 {
 		return
 	}
 	if err := d.options.syncJournal(oc.clone); err != nil {
 		d.log.Warn("what happened is not on the disk yet", "repository", oc.common, "error", err)
 		return
 	}
+	oc.arbiter.settled(sequenced)
 	d.state.mu.Lock()
 	defer d.state.mu.Unlock()
 	d.state.commit(settled...)
+}
+
+// recordSequenced adds the arbiter's events of a worktree's sessions to its clone's journal, and returns their places in the
+// order and what settles them beside that.
+func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.Order, []*stateRecord, error) {
+	oc := wt.clone
+	happened, origin := oc.arbiter.owedIn(wt.root)
+	if len(happened) == 0 {
+		return nil, nil, nil
+	}
+	var written []string
+	for _, o := range happened {
+		if o.Kind == gitlog.FileWritten {
+			written = append(written, o.Path)
+		}
+	}
+	var blobs map[string][]byte
+	if len(written) > 0 {
+		// A file that git cannot read was written all the same, whatever it holds.
+		blobs, _ = wt.tree.Blobs(ctx, written)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	var events []*gitlog.Entry
+	var settled []*stateRecord
+	var orders []arbiter.Order
+	met := map[sessionKey]bool{}
+	worktree := sha256.Sum256([]byte(wt.repo.GitDir))
+	for _, o := range happened {
+		if key := o.Key; key != (sessionKey{}) && !o.Person && !met[key] {
+			met[key] = true
+			if !d.state.isAnnounced(key, oc.common) {
+				settled = append(settled, &stateRecord{At: o.Time, Session: key, Aside: true, Announced: oc.common})
+				if o.Kind != gitlog.SessionStarted {
+					start := oc.clone.NewEntry(gitlog.SessionStarted)
+					start.Time, start.Nonce = o.Time, nonceOf(origin, o.Order, "start")
+					start.Event = &gitlog.Event{Agent: key.Agent, Session: key.ID, Branch: o.OnBranch, Worktree: worktree[:16]}
+					events = append(events, start)
+				}
+			}
+		}
+		e := oc.clone.NewEntry(o.Kind)
+		e.Time, e.Nonce = o.Time, nonceOf(origin, o.Order, "")
+		e.Event = &gitlog.Event{Order: &gitlog.Order{Sequencer: origin, Term: o.Order.Term, Seq: o.Order.Seq}, Late: o.Late, Agent: o.Key.Agent,
+			Session: o.Key.ID, Subagent: o.Subagent, Person: o.Person, Branch: o.OnBranch, Worktree: worktree[:16], Until: o.Until,
+			Class: uint64(o.Class), Reason: uint64(o.Reason), Text: o.Text, OldBranch: o.WasBranch}
+		if o.Person {
+			e.Event.Agent = ""
+		}
+		if o.Claim != (arbiter.ClaimID{}) {
+			e.Event.Claim = o.Claim[:]
+		}
+		if o.Path != "" {
+			e.Event.Paths = []gitlog.EventPath{{Path: o.Path}}
+			if o.Kind == gitlog.FileWritten {
+				e.Event.Paths[0].Blob = blobs[o.Path]
+			}
+		}
+		if o.OtherKey != (sessionKey{}) {
+			if token, ok := oc.clone.SessionToken(o.OtherKey.Agent, o.OtherKey.ID); ok {
+				e.Event.Other = token[:]
+			}
+		}
+		events = append(events, e)
+		orders = append(orders, o.Order)
+	}
+	if err := oc.record(events...); err != nil {
+		return nil, nil, err
+	}
+	return orders, settled, nil
+}
+
+// nonceOf makes an event the same one, to its journal, however often that has to be tried.
+func nonceOf(origin [16]byte, order arbiter.Order, what string) (nonce [8]byte) {
+	buf := binary.BigEndian.AppendUint64(origin[:], order.Term)
+	sum := sha256.Sum256(append(binary.BigEndian.AppendUint64(buf, order.Seq), what...))
+	copy(nonce[:], sum[:])
+	return nonce
 }
 
 // forgive drops what is owed of a directory in which there is no knoot.
 func (d *daemon) forgive(root string) {
 	for key, owed := range d.state.owedIn(root) {
 		d.state.forgive(key, owed)
+	}
+	for _, a := range d.arbitrations.all() {
+		a.forgive(root)
 	}
 }
 

@@ -20,6 +20,7 @@ type denial struct {
 // heldFile is a file that somebody else holds, or whose turn it is.
 type heldFile struct {
 	Path string
+	Root string // of the worktree
 	// Spelled is the holder's path, where it differs from Path in upper and lower case; else "".
 	Spelled string
 	Holder  Peer

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -46,15 +47,28 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 	defer cancel()
 	d.presences.hear(h, now)
 	places := d.placesOf(ctx, h, now)
-	if len(places) == 0 {
-		return silent
-	}
 	said := &hookCall{d: d, h: h, now: now, places: places, key: sessionKey{Agent: h.Agent, ID: h.Session}}
-	if said.register() {
+	if len(places) == 0 {
+		said.arbitrate(ctx) // a turn may end elsewhere than where its claims are
 		return silent
 	}
-	r := &reply{Response: &socket.Response{Answer: &socket.Answer{}}, after: said.after}
+	said.register()
+	r := &reply{Response: &socket.Response{Answer: &socket.Answer{}}}
+	if !said.repeated {
+		r.after = said.after
+	}
+	refused := said.arbitrate(ctx)
 	if h.Repaired {
+		return r
+	}
+	if refused != nil {
+		said.refuse(refused, r.Answer)
+		if !said.repeated {
+			r.unwritten = said.takeBack
+		}
+		return r
+	}
+	if said.repeated {
 		return r
 	}
 	if shown := said.brief(ctx); shown != nil {
@@ -106,13 +120,20 @@ type hookCall struct {
 	prompt string        // a prompt that a person typed, for an intent; else ""
 	last   gitlog.Millis // the session's hook before this one; 0: there was none
 	told   *stateRecord  // of what was told; nil: nothing was
+
+	process int    // of the session's agent; 0: not known
+	birth   uint64 // of the process
+
+	// repeated says that this hook came before: with hooks installed twice (in the repository and for the person) an agent
+	// runs both at once and merges what they say. The second is recorded no second time. What there is to tell was told
+	// through the first, so its answer is empty but for a denial, which both give.
+	repeated bool
+	met      []*worktree // whose repository's arbiter did not know the session
+	beside   []News      // who else is at the files that are about to be written
 }
 
-// register makes the session known, whichever event comes first, and what its context read and wrote. It reports
-// whether this hook came before: with hooks installed twice (in the repository and for the person) an agent runs both
-// at once and merges what they say. The second is recorded no second time and has nothing to add, so its answer is
-// empty: what there is to tell was told through the first.
-func (c *hookCall) register() (repeated bool) {
+// register makes the session known, whichever event comes first, and what its context read and wrote.
+func (c *hookCall) register() {
 	h, st := c.h, c.d.state
 	call := h.ToolUse
 	if call == "" {
@@ -122,7 +143,8 @@ func (c *hookCall) register() (repeated bool) {
 	defer st.mu.Unlock()
 	st.ready(c.now)
 	if h.Payload != "" && st.isRepeated(onceKey{h.Agent, h.Session, h.Subagent, h.Event, call, h.Payload}, c.d.options.Now()) {
-		return true
+		c.repeated = true
+		return
 	}
 	st.lastHook[h.Agent] = c.now
 	s := st.sessions[c.key]
@@ -166,9 +188,10 @@ func (c *hookCall) register() (repeated bool) {
 			r.Intent, c.prompt = &intent, h.Prompt
 		}
 	}
-	r.Owed = c.happened(s)
+	r.Owed = c.happened()
 	st.commit(r)
-	return false
+	s = st.sessions[c.key]
+	c.process, c.birth = s.process, s.birth
 }
 
 // touches are what a call has read and written in a place. A write counts once it happened; a denied or failed one left
@@ -196,14 +219,17 @@ func (c *hookCall) touches(p socket.Place, turn int) []*touch {
 	return out
 }
 
-// happened is what the audit logs are to say of this hook. It is owed to them until after the answer, for which nothing
-// has to be known of the files then, and git has to be asked for that.
-func (c *hookCall) happened(s *session) (owed []happening) {
+// happened is what audit logs are to say of this hook where no arbiter could be told: the worktree is still being opened. It
+// is owed to them until after the answer.
+func (c *hookCall) happened() (owed []happening) {
 	note := func(root string, kind gitlog.EntryKind) *happening {
 		owed = append(owed, happening{ID: rand.Uint64(), Root: root, At: c.now, Kind: kind, Subagent: c.h.Subagent})
 		return &owed[len(owed)-1]
 	}
 	for i, p := range c.places {
+		if p.tree != nil {
+			continue
+		}
 		if i == 0 && c.h.Event == EventSessionStart {
 			note(p.Root, gitlog.SessionStarted)
 		}
@@ -211,22 +237,7 @@ func (c *hookCall) happened(s *session) (owed []happening) {
 			note(p.Root, gitlog.FileWritten).Written = p.Writes
 		}
 	}
-	if c.h.Event == eventSessionEnd && s != nil {
-		for _, oc := range c.d.clones.all() {
-			if trees := oc.worktrees(); len(trees) > 0 && s.announced[oc.common] {
-				note(trees[0].root, gitlog.SessionEnded)
-			}
-		}
-	}
 	return owed
-}
-
-// owe keeps what is in no log yet.
-func (c *hookCall) owe(happened happening) {
-	st := c.d.state
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.commit(&stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Owed: []happening{happened}})
 }
 
 // brief composes what the context is told, and records that it was told before anybody is.
@@ -286,6 +297,7 @@ func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
 		Prompt: c.h.Prompt, Root: wt.root, FoldCase: wt.folds}
 	opens := c.h.Event == EventSessionStart || c.h.Event == EventSubagentStart || c.h.Event == EventPrompt
 	around := c.surroundings(ctx, p, opens)
+	around.news = append(around.news, c.beside...)
 	in.Peers, in.Queues, in.Doing = around.peers, around.queues, around.doing
 	if c.h.Event == eventStop {
 		shown, _ := c.compose(in, around, nil)
@@ -392,13 +404,43 @@ func (c *hookCall) tell(in *BriefInput, b *Brief) *Shown {
 	return &shown
 }
 
-// takeBack undoes tell for an answer that nobody took: the shim had given up.
+// refuse puts a denial into the answer, and keeps that the context was refused these files in this turn.
+func (c *hookCall) refuse(refused *denial, answer *socket.Answer) {
+	st := c.d.state
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	ctx := st.sessions[c.key].context(c.h.Subagent)
+	var files []string
+	for i, h := range refused.Held {
+		file := h.Root + "\x00" + h.Path
+		if n := ctx.refused[file]; i == 0 || n < refused.Nth {
+			refused.Nth = n
+		}
+		files = append(files, file)
+	}
+	if c.repeated { // it is kept, and the person was told, by the first
+		refused.Nth = max(refused.Nth, 1)
+		answer.Deny = refused.text(c.d.config.now().Brief.Denial)
+		return
+	}
+	refused.Nth++
+	answer.Deny = refused.text(c.d.config.now().Brief.Denial)
+	if len(ctx.refused) == 0 {
+		answer.Person = refused.person()
+	}
+	c.told = &stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Refused: files,
+		Shown: &Shown{Agent: c.h.Agent, Session: c.h.Session, Subagent: c.h.Subagent, At: c.now.Time(), Event: c.h.Event, Cause: "denial",
+			Bytes: len(answer.Deny), Text: answer.Deny}}
+	st.commit(c.told)
+}
+
+// takeBack undoes tell, or refuse, for an answer that nobody took: the shim had given up.
 func (c *hookCall) takeBack() {
 	st := c.d.state
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	r := &stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Untold: c.told.Told, Spent: -c.told.Spent,
-		Unshown: c.told.Shown.At}
+		Unshown: c.told.Shown.At, Unrefused: c.told.Refused}
 	if c.told.Held != 0 {
 		r.Held = -1
 	}
@@ -492,7 +534,7 @@ func endedFacts(wt *worktree, delivered []DeliveredFact, now gitlog.Millis) []En
 
 // after is what is done once the answer is on its way.
 func (c *hookCall) after() {
-	if c.prompt != "" {
+	if c.prompt != "" || len(c.met) > 0 {
 		c.declareIntent()
 	}
 	for _, p := range c.places {
@@ -501,7 +543,7 @@ func (c *hookCall) after() {
 		}
 		oc := p.tree.clone
 		switch c.h.Event {
-		case EventSessionStart, EventPostTool, eventSessionEnd:
+		case EventSessionStart, EventPreTool, EventPostTool, eventToolFailure, eventStop, eventInterrupt, eventSessionEnd:
 			oc.later(func(ctx context.Context) { c.d.settle(ctx, p.tree) })
 		}
 		switch c.h.Event {
@@ -521,24 +563,26 @@ func (c *hookCall) after() {
 	}
 }
 
-// declareIntent records the session's intent in the repository of its directory, and in no other.
+// declareIntent says the session's intent in the repository of its directory, and in no other: when it is new, and when the
+// arbiter there has not heard of the session for long.
 func (c *hookCall) declareIntent() {
 	st := c.d.state
 	st.mu.Lock()
 	var home, intent string
-	if s := st.sessions[c.key]; s != nil {
+	if s := st.sessions[c.key]; s != nil && !s.private {
 		home, intent = s.home, s.intent
 	}
 	st.mu.Unlock()
 	for _, p := range c.places {
-		if p.tree == nil || p.Root != home {
+		if p.tree == nil || p.Root != home || intent == "" || c.prompt == "" && !slices.Contains(c.met, p.tree) {
 			continue
 		}
 		p.tree.clone.later(func(ctx context.Context) {
-			if gitlog.Withheld(cutText(c.prompt, withheldWindow)) {
+			if gitlog.Withheld(cutText(cmp.Or(c.prompt, intent), withheldWindow)) {
 				intent = "withheld"
 			}
-			c.owe(happening{ID: rand.Uint64(), Root: p.Root, At: c.now, Kind: gitlog.IntentDeclared, Text: intent})
+			by := p.tree.party(ctx, c.key, c.h.Subagent, c.h.User)
+			p.tree.clone.arbiter.declare(by, gitlog.IntentDeclared, intent, "", sessionKey{})
 			c.d.settle(ctx, p.tree)
 		})
 		return

@@ -28,14 +28,17 @@ const (
 	// Notes: told before a write of that file, and at no other time.
 	NewsLeft    NewsKind = "left"    // a session left uncommitted changes in it
 	NewsOverlap NewsKind = "overlap" // it is being changed on another branch, too
+	NewsHeld    NewsKind = "held"    // somebody else is at it, and the write goes on: a person, or the setting says so
 	NewsNoted   NewsKind = "noted"   // somebody else wrote it lately; it is never claimed, or this session claims nothing
 )
 
 var newsOrder = []NewsKind{NewsFreed, NewsTurn, NewsTaken, NewsChanged, NewsRemoved, NewsCollision, NewsUngated, NewsCrossed, NewsMoved,
-	NewsDuplicate, NewsMail, NewsLeft, NewsOverlap, NewsNoted}
+	NewsDuplicate, NewsMail, NewsHeld, NewsLeft, NewsOverlap, NewsNoted}
 
 // note says whether news of a kind waits for a write of its file.
-func (k NewsKind) note() bool { return k == NewsLeft || k == NewsOverlap || k == NewsNoted }
+func (k NewsKind) note() bool {
+	return k == NewsHeld || k == NewsLeft || k == NewsOverlap || k == NewsNoted
+}
 
 // NewsPlace says where a change is, as seen from whoever is told.
 type NewsPlace string

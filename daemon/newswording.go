@@ -67,6 +67,11 @@ func newsLine(n *News, now time.Time, nth int) string {
 			line += ": " + overlapWords(n.Text)
 		}
 		return line
+	case NewsHeld:
+		if n.By.Person {
+			who += " (a person)"
+		}
+		return fmt.Sprintf("- %s: %s is at it too (%s, last seen there %s)%s%s; your write goes on", path, who, branchWords(n.Branch), when, again, saidWords(n.Text))
 	case NewsNoted:
 		return fmt.Sprintf("- %s was written by %s %s%s%s", path, who, when, again, saidWords(n.Text))
 	}

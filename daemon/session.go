@@ -74,6 +74,8 @@ type sessionContext struct {
 	// news is what it is told at its next hook, and what it was told in this turn.
 	news []News
 	held int // the turn that was held open last
+	// refused counts the denials of this turn, by root of the worktree, a zero byte and path.
+	refused map[string]int
 }
 
 // touch is what a context did with a path. Turns are 0 where it did not.
@@ -126,6 +128,9 @@ type stateRecord struct {
 	Held int `json:"held,omitempty"`
 	// Emptied is when the context last began anew, where that was not now.
 	Emptied gitlog.Millis `json:"emptied,omitempty"`
+	// Refused are files whose write was refused, once more each; Unrefused those of a denial that nobody took.
+	Refused   []string `json:"refused,omitempty"`
+	Unrefused []string `json:"unrefused,omitempty"`
 	// Owed is what has happened and is in no log, Settled are the ids of what is owed no more.
 	Owed    []happening `json:"owed,omitempty"`
 	Settled []uint64    `json:"settled,omitempty"`
@@ -187,8 +192,19 @@ func (all sessions) apply(r *stateRecord) {
 	s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
 	c := s.context(r.Subagent)
 	if r.Turn > c.turn {
-		c.turn, c.began, c.spent = r.Turn, r.At, 0
+		c.turn, c.began, c.spent, c.refused = r.Turn, r.At, 0, nil
 		c.forgetTold()
+	}
+	for _, file := range r.Refused {
+		if c.refused == nil {
+			c.refused = map[string]int{}
+		}
+		c.refused[file]++
+	}
+	for _, file := range r.Unrefused {
+		if c.refused[file]--; c.refused[file] <= 0 {
+			delete(c.refused, file)
+		}
 	}
 	if r.Cleared {
 		c.forget(r.At)

@@ -2,6 +2,8 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -141,8 +143,26 @@ func (wt *worktree) party(ctx context.Context, key sessionKey, subagent, user st
 // take of one person in one worktree are one presence.
 func (wt *worktree) presence(ctx context.Context, user string) party {
 	by := wt.party(ctx, sessionKey{}, "", user)
-	by.Key, by.Person = sessionKey{Agent: personAgent, ID: by.Owner + " in " + wt.root}, true
+	id := sha256.Sum256([]byte(by.Owner + "\x00" + wt.root))
+	by.Key, by.Person = sessionKey{Agent: personAgent, ID: hex.EncodeToString(id[:8])}, true
 	return by
+}
+
+// memberName is the name of a session's person: of the member that KNOOT_USER names, else what it says, or of this device's
+// member.
+func memberName(clone *gitlog.Clone, user string) string {
+	if user == "" {
+		return clone.Member()
+	}
+	address := personOf(clone, user)
+	if roster := clone.Roster(); roster != nil {
+		for _, m := range roster.Members {
+			if strings.EqualFold(m.Address, address) && m.Name != "" {
+				return m.Name
+			}
+		}
+	}
+	return user
 }
 
 // personAgent stands for the agent's name in the key of a person's presence.

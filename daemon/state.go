@@ -267,6 +267,11 @@ func (s *session) records() []*stateRecord {
 		for digest := range c.told {
 			r.Told = append(r.Told, digest)
 		}
+		for file, n := range c.refused {
+			for range n {
+				r.Refused = append(r.Refused, file)
+			}
+		}
 		for _, f := range c.delivered {
 			r.Delivered = append(r.Delivered, f)
 		}

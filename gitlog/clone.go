@@ -308,6 +308,21 @@ func (c *Clone) Trust(ctx context.Context) ([]PinChange, error) {
 	return changes, c.home.pin(c.Repo.CommonDir, c.found, address)
 }
 
+// SessionToken returns the token of a session of this device under the key of the room of all members; false where that key is
+// not here.
+func (c *Clone) SessionToken(agent, session string) (Token, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.roster == nil || !c.inRoom(c.roster.General) {
+		return Token{}, false
+	}
+	key, err := c.keys[c.roster.Rooms[c.roster.General].Current().RoomEpoch].TokenKey(c.roster.Team)
+	if err != nil {
+		return Token{}, false
+	}
+	return key.Session(c.settings.Repository, c.device.ID, agent, session), true
+}
+
 // General returns the room that holds every member; zero while the team's roster is not here.
 func (c *Clone) General() RoomID {
 	c.mu.Lock()
