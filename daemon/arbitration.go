@@ -427,8 +427,9 @@ func (a *arbitration) forgive(root string) {
 
 // look asks the view. f must not keep what it is given, nor call the arbitration but for who, want, sessionOf and named.
 func (a *arbitration) look(f func(v *arbiter.View, now gitlog.Millis)) {
-	a.begin()
+	a.mu.Lock()
 	defer a.finish()
+	a.begin()
 	f(a.sequencer.View, a.now())
 }
 

@@ -50,8 +50,9 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 	sites := c.sites(ctx)
 	arbiters := c.arbiters(sites)
 	for _, a := range arbiters {
-		a.begin()
+		a.mu.Lock()
 		defer a.finish()
+		a.begin()
 	}
 	if ctx.Err() != nil {
 		return nil // nobody waits for the answer any more
@@ -404,15 +405,13 @@ type callRecord struct {
 	Ended  bool             `json:"ended,omitempty"`
 }
 
-// begin locks an arbiter for a hook, or for a command: the time stands still until finish, so that what was found is what is
-// decided about.
+// begin makes time stand still until finish, so that what is found is what is decided about. mu is held.
 func (a *arbitration) begin() {
-	a.mu.Lock()
-	a.frozen = 0
 	a.frozen = a.now()
-	a.happened(a.sequencer.Tick(a.frozen))
+	a.passOn(a.happened(a.sequencer.Tick(a.frozen)))
 }
 
+// finish unlocks.
 func (a *arbitration) finish() {
 	a.frozen = 0
 	a.mu.Unlock()
