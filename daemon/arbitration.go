@@ -489,16 +489,16 @@ func (a *arbitration) await(ctx context.Context, by party, path string) error {
 	}
 }
 
-// present registers a person's presence in a worktree, by the name that others are told, and what they are doing ("": not said);
-// each time it renews what they hold. Writes are told by wrote.
-func (a *arbitration) present(by party, member, doing string) {
+// present registers a person's presence in a worktree, and what they are doing ("": not said); each time it renews what they
+// hold. Writes are told by wrote.
+func (a *arbitration) present(by party, doing string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	who := a.who(by)
 	requests := []arbiter.Request{}
 	session, known := a.sequencer.Session(who.Session, a.now())
 	if !known {
-		requests = append(requests, declare(who, gitlog.SessionStarted, sessionDetail{Owner: by.Owner, Member: member}.encode()))
+		requests = append(requests, declare(who, gitlog.SessionStarted, sessionDetail{Owner: by.Owner}.encode()))
 	}
 	if doing != "" && string(session.Intent) != doing {
 		requests = append(requests, declare(who, gitlog.IntentDeclared, []byte(doing)))

@@ -161,7 +161,7 @@ func (c *hookCall) meet(a *arbitration, sites []*site) {
 		if s.tree.clone.arbiter != a {
 			continue
 		}
-		detail := sessionDetail{Owner: s.by.Owner, Member: memberName(s.tree.clone.clone, c.h.User), Name: c.h.Name, Private: c.h.Private}.encode()
+		detail := sessionDetail{Owner: s.by.Owner, Name: c.h.Name, Private: c.h.Private}.encode()
 		if len(requests) == 0 && (!known || !bytes.Equal(session.Detail, detail)) {
 			requests = append(requests, declare(s.who, gitlog.SessionStarted, detail))
 			if !known {
@@ -282,10 +282,9 @@ func (a *arbitration) placeOf(s *site, w arbiter.Want) int {
 // heldBy describes what blocks a path. mu is held.
 func (a *arbitration) heldBy(h arbiter.Hold, s *site, w arbiter.Want, path string) heldFile {
 	session, _ := a.sequencer.Session(h.Session, a.now())
-	detail := decodeSessionDetail(session.Detail)
-	f := heldFile{Path: path, Root: s.tree.root, Holder: Peer{Member: detail.Member, Agent: detail.Name, Person: h.Person}, Branch: a.branchOf(h.Branch),
+	f := heldFile{Path: path, Root: s.tree.root, Holder: peerOf(s.tree.clone.clone, session, a.sessionOf(h.Session)), Branch: a.branchOf(h.Branch),
 		Turn: h.Claim == arbiter.ClaimID{}, Place: a.placeOf(s, w)}
-	if !detail.Private {
+	if !decodeSessionDetail(session.Detail).Private {
 		f.Intent = string(session.Intent)
 	}
 	if spelled := a.heldPath(h); h.Class != arbiter.Tree && spelled != path {
@@ -584,9 +583,8 @@ func audited(kind gitlog.EntryKind) bool {
 
 // sessionDetail is what an arbiter's SessionStarted says of a session beside its tokens.
 type sessionDetail struct {
-	Owner   string `json:"owner,omitempty"`  // the address of its person
-	Member  string `json:"member,omitempty"` // the person's name
-	Name    string `json:"name,omitempty"`   // of the agent (KNOOT_AGENT)
+	Owner   string `json:"owner,omitempty"` // the address of its person
+	Name    string `json:"name,omitempty"`  // of the agent (KNOOT_AGENT)
 	Private bool   `json:"private,omitempty"`
 }
 

@@ -42,8 +42,8 @@ func (a *agent) edit(paths ...string) (denied string) {
 	return ""
 }
 
-// holds lists who holds what, as "session path", sorted.
-func (r *repository) holds(d *daemon) []string {
+// standingClaims lists who holds what, as "session path", sorted.
+func (r *repository) standingClaims(d *daemon) []string {
 	r.m.t.Helper()
 	var out []string
 	for _, a := range d.arbitrations.all() {
@@ -59,7 +59,7 @@ func (r *repository) holds(d *daemon) []string {
 
 func wantHolds(t *testing.T, r *repository, d *daemon, want ...string) {
 	t.Helper()
-	if got := r.holds(d); !slices.Equal(got, want) {
+	if got := r.standingClaims(d); !slices.Equal(got, want) {
 		t.Errorf("claims %q, want %q", got, want)
 	}
 }

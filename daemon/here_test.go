@@ -135,8 +135,12 @@ func TestTakeGivesAFileToAPerson(t *testing.T) {
 			t.Errorf("%q, %+v", sentence, answer)
 		}
 	}
-	if got := r.holds(); len(got) != 1 || !strings.HasPrefix(got[0], "ash@example.com") {
-		t.Errorf("%q", got)
+	var s Standing
+	r.order("who", aPerson, nil, &s)
+	if !slices.ContainsFunc(s.Sessions, func(each StandingSession) bool {
+		return each.Person && each.Member == "ash@example.com" && len(each.Claims) == 1 && each.Claims[0].Path == "src/billing.js"
+	}) || len(r.holds()) != 1 {
+		t.Errorf("%+v", s)
 	}
 	var answer ReleaseAnswer
 	if _, sentence := r.order("release", aPerson, body, &answer); sentence != "" || !slices.Equal(answer.Released, []string{"ash@example.com"}) {

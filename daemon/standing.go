@@ -148,22 +148,5 @@ func (wt *worktree) presence(ctx context.Context, user string) party {
 	return by
 }
 
-// memberName is the name of a session's person: of the member that KNOOT_USER names, else what it says, or of this device's
-// member.
-func memberName(clone *gitlog.Clone, user string) string {
-	if user == "" {
-		return clone.Member()
-	}
-	address := personOf(clone, user)
-	if roster := clone.Roster(); roster != nil {
-		for _, m := range roster.Members {
-			if strings.EqualFold(m.Address, address) && m.Name != "" {
-				return m.Name
-			}
-		}
-	}
-	return user
-}
-
 // personAgent stands for the agent's name in the key of a person's presence.
 const personAgent = "person"
