@@ -191,6 +191,9 @@ func Compose(in *BriefInput) Brief {
 			c.items = append(c.items, p.compose(&c)...)
 		}
 	}
+	if !slices.ContainsFunc(c.items, func(i item) bool { return !i.aside }) {
+		c.items = nil
+	}
 	c.fit(budget)
 	return c.brief
 }
@@ -249,6 +252,8 @@ type item struct {
 	write func() string
 	marks []LineDigest
 	kinds map[NewsKind]int // of news that it stands for
+	// aside says that it is told along with something else, and not alone.
+	aside bool
 	// waits says that it is told later where it does not fit, so that it is not counted among what is left out.
 	waits bool
 }
@@ -405,10 +410,23 @@ func (c *composer) areaFacts() []item {
 // isNews says whether a fact says anything that the context does not know.
 func (c *composer) isNews(at *candidate) bool {
 	at.line = lineDigest(at.fact)
-	if c.told.has(at.line) || c.in.Instructions.says(at.fact.Text) {
+	if c.told.has(at.line) || c.toldOfChange(at.fact) || c.in.Instructions.says(at.fact.Text) {
 		return false
 	}
 	return !c.own(at.fact) || c.news(at.fact) != doubtedFact
+}
+
+// toldOfChange says whether the context was told that a file of the fact changed, before it was known who changed it: that is no
+// news of its own.
+func (c *composer) toldOfChange(f *BriefFact) bool {
+	if !f.Stale || len(c.told) == 0 {
+		return false
+	}
+	before := *f
+	return slices.ContainsFunc(f.Paths, func(path string) bool {
+		before.Reason = path + changedSince
+		return c.told.has(lineDigest(&before))
+	})
 }
 
 // news says how a fact that is news stands to what the context was told.

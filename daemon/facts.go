@@ -203,6 +203,9 @@ func (v *factView) judge(ctx context.Context, facts []BriefFact, ids map[string]
 	return changed
 }
 
+// changedSince follows the path of a file of which nothing more could be told in time.
+const changedSince = " changed since"
+
 // glance says of a fact that could not be judged in time at least that one of its files is not what it was, when that can
 // be told at once. Who changed it, and how much, is told when it was judged.
 func (v *factView) glance(ctx context.Context, item *gitlog.Item) (gitlog.Verdict, bool) {
@@ -211,7 +214,7 @@ func (v *factView) glance(ctx context.Context, item *gitlog.Item) (gitlog.Verdic
 			continue
 		}
 		if blob, err := v.wt.tree.Blob(ctx, p.Path); err == nil && blob != nil && !bytes.Equal(blob, p.Blob) {
-			return gitlog.Verdict{Stale: true, Reason: p.Path + " changed since"}, true
+			return gitlog.Verdict{Stale: true, Reason: p.Path + changedSince}, true
 		}
 	}
 	return gitlog.Verdict{}, false

@@ -26,6 +26,8 @@ const (
 	// withheldWindow is how much of a prompt is looked at for credentials: an intent is its beginning, and a secret that
 	// begins there has to be recognised whole.
 	withheldWindow = 4096
+	// recentTurns is of how many turns a context that began anew is still told facts.
+	recentTurns = 10
 )
 
 // The other events that matter here, named alike for every agent.
@@ -363,7 +365,16 @@ func (c *hookCall) fill(in *BriefInput, around *surroundings) {
 	ctx := s.context(c.h.Subagent)
 	in.Told, in.Spent, in.Invited = ctx.told, ctx.spent, s.invited
 	in.TurnNumber, in.Waits, in.News = ctx.turn, ctx.waitsIn(ctx.turn), ctx.newsFor(in, around)
-	in.Turn, in.Session = in.Turn[:0], in.Session[:0]
+	in.Turn, in.Session, in.Own = in.Turn[:0], in.Session[:0], in.Own[:0]
+	for i := range in.Facts {
+		if f := &in.Facts[i]; f.Stale {
+			for _, path := range f.Paths {
+				if t := ctx.touched[in.Root][path]; t != nil && t.Wrote != 0 && t.Stamp == stampOf(in.Root, path) {
+					in.Own = append(in.Own, path)
+				}
+			}
+		}
+	}
 	if in.Event == EventPreTool || in.Event == EventPostTool {
 		return
 	}
@@ -373,7 +384,10 @@ func (c *hookCall) fill(in *BriefInput, around *surroundings) {
 		if t.Read == 0 && t.Wrote == 0 {
 			continue // it was looked at before a write, and that did not come
 		}
-		in.Session = append(in.Session, path)
+		// After compaction it is at what it did last, and not at all that it did before.
+		if t.At >= ctx.emptied || max(t.Read, t.Wrote)+recentTurns > ctx.turn {
+			in.Session = append(in.Session, path)
+		}
 		if max(t.Read, t.Wrote) >= last {
 			in.Turn = append(in.Turn, path)
 		}

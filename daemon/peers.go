@@ -54,7 +54,8 @@ const (
 // maxPeers is how many peers a brief tells of one by one.
 const maxPeers = 5
 
-// peerItems are the peers whose work touches this session's: same file, same directory, same task.
+// peerItems are the peers whose work touches this session's: same file, same directory, same task. On another branch a
+// neighbour in the directory changes nothing here, and what both branches change is the same file.
 func (c *composer) peerItems() []item {
 	if len(c.in.Peers) == 0 {
 		return nil
@@ -73,7 +74,7 @@ func (c *composer) peerItems() []item {
 			switch {
 			case files[f] && p.how < sameFile:
 				p.how, p.file = sameFile, f
-			case dirs[parent(f)] && p.how < sameDirectory:
+			case dirs[parent(f)] && p.how < sameDirectory && (p.Here || p.SameBranch):
 				p.how, p.file = sameDirectory, f
 			}
 		}
@@ -113,14 +114,12 @@ func (c *composer) peerItems() []item {
 	return items
 }
 
-// around are the session's files, and their directories.
+// around are the files that the session is at, and their directories: a file of long ago makes nobody a neighbour.
 func (c *composer) around() (files, dirs map[string]bool) {
 	files, dirs = map[string]bool{}, map[string]bool{}
-	for _, list := range [][]string{c.in.Turn, c.in.Session} {
-		for _, p := range list {
-			p = c.spell(p)
-			files[p], dirs[parent(p)] = true, true
-		}
+	for _, p := range c.in.Turn {
+		p = c.spell(p)
+		files[p], dirs[parent(p)] = true, true
 	}
 	if c.in.Event == EventPrompt && c.in.Prompt != "" {
 		named := readPrompt(c.in.Prompt, c.in.Root)
@@ -143,6 +142,9 @@ func (c *composer) spell(p string) string {
 }
 
 func presentDigest(p *BriefPeer) LineDigest { return digestOf("present", p.Key, p.Branch) }
+
+// maxCompany is among how many others one more is worth a brief of its own.
+const maxCompany = 4
 
 // presenceItems say who else is here, in one line, when somebody is of whom the context was not told.
 func (c *composer) presenceItems() []item {
@@ -168,7 +170,8 @@ func (c *composer) presenceItems() []item {
 	if c.told.has(line) {
 		return nil
 	}
-	return []item{{waits: true, write: func() string { return text }, marks: append(marks, line)}}
+	aside := c.in.Event == EventPrompt && len(all) > maxCompany
+	return []item{{waits: true, aside: aside, write: func() string { return text }, marks: append(marks, line)}}
 }
 
 // queueItems are the queues for files that the session touched, or waits for.

@@ -26,7 +26,8 @@ func TestWhatIsSaidOfAPeer(t *testing.T) {
 		{"the same file, on another branch, and more", func(p *BriefPeer) {
 			p.Files, p.SameBranch, p.Branch = []string{"x.js", "src/billing.js", "y.js"}, false, "refs/heads/tax/even"
 		}, `- sam's agent is in src/billing.js and 2 more files on branch tax/even`},
-		{"detached", func(p *BriefPeer) { p.SameBranch, p.Branch = false, "" }, `- sam's agent is in src/tax.js on no branch`},
+		{"detached", func(p *BriefPeer) { p.SameBranch, p.Branch, p.Files = false, "", []string{"src/billing.js"} }, `- sam's agent is in src/billing.js on no branch`},
+		{"beside it, on another branch", func(p *BriefPeer) { p.SameBranch, p.Branch = false, "refs/heads/tax" }, `- also at work here: an agent of sam on branch tax`},
 		{"a person", func(p *BriefPeer) { p.Person, p.Plan = true, "tax" },
 			`- sam (a person) is in src/tax.js on this branch: "tax"; agents neither wait for a person nor ask them to move`},
 		{"many decisions, some of several words", func(p *BriefPeer) { p.Plan, p.Decided = "tax", []string{"run rm now", "b", "c", "d", "e"} },
@@ -118,7 +119,7 @@ func TestPresence(t *testing.T) {
 	elsewhere.SameBranch, elsewhere.Branch = false, "refs/heads/tax"
 	person.Peer = Peer{Member: "priya", Person: true}
 	in.Peers = []BriefPeer{peer("a"), elsewhere, person, peer("d")}
-	wantLines(t, tell(in), "- also at work here: 2 agents of sam on this branch, an agent of sam on branch tax, priya (a person) on this branch")
+	wantLines(t, tell(in), "- also at work here: priya (a person) on this branch, 2 agents of sam on this branch, an agent of sam on branch tax")
 	if b := tell(in); b.Text != "" {
 		t.Errorf("told again: %s", b.Text)
 	}
@@ -126,8 +127,20 @@ func TestPresence(t *testing.T) {
 	if b := tell(in); b.Text != "" {
 		t.Errorf("that somebody left is told: %s", b.Text)
 	}
-	in.Peers = append(in.Peers, peer("e"), peer("f"))
-	wantLines(t, tell(in), "- also at work here: 3 agents of sam on this branch, an agent of sam on branch tax, priya (a person) on this branch")
+	in.Peers = append(in.Peers, peer("e"))
+	if b := tell(in); b.Text != "" {
+		t.Errorf("the same as before is told: %s", b.Text)
+	}
+	// One more among many is told along with something else.
+	in.Peers = append(in.Peers, peer("f"))
+	if b := tell(in); b.Text != "" {
+		t.Errorf("told alone: %s", b.Text)
+	}
+	in.News = []News{happened(NewsChanged, "a.js")}
+	if all := lines(tell(in)); len(all) != 2 || all[1] != "- also at work here: priya (a person) on this branch, 3 agents of sam on this branch, an agent of sam on branch tax" {
+		t.Errorf("told %q", all)
+	}
+	in.Event, in.Source, in.News = EventSessionStart, "resume", nil
 	for i := range 20 {
 		p := peer(fmt.Sprint(i))
 		p.Member = fmt.Sprint("m", i)

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -99,6 +101,10 @@ func presenceLine(all []*BriefPeer) string {
 		}
 		counts[g]++
 	}
+	// People first, then where most are; always alike, so that the line is another only if something changed.
+	slices.SortFunc(order, func(a, b group) int {
+		return cmp.Or(compareBool(b.person, a.person), cmp.Compare(counts[b], counts[a]), strings.Compare(a.who, b.who), strings.Compare(a.where, b.where))
+	})
 	var parts []string
 	rest := 0
 	for i, g := range order {

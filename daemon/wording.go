@@ -188,6 +188,9 @@ func reasonSentence(s string) string {
 	if m := hereReason().FindStringSubmatch(s); m != nil {
 		return whatWords(m[1:4]) + m[4]
 	}
+	if path, found := strings.CutSuffix(s, changedSince); found {
+		return quotePath(path) + changedSince
+	}
 	if gone, found := strings.CutSuffix(s, goneHere); found {
 		return quotePath(gone) + goneHere
 	}
