@@ -1,17 +1,12 @@
 package gitlog
 
-//lint:file-ignore SA1019 gitleaks marks what its own configuration and interface use until version 9
-
 import (
-	"maps"
+	"math"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
-
-	"github.com/pelletier/go-toml/v2"
-	"github.com/zricethezav/gitleaks/v8/config"
-	"github.com/zricethezav/gitleaks/v8/detect"
 )
 
 // Withheld says whether text looks like it holds a credential; such intents, plans and messages are sent as "withheld".
@@ -23,90 +18,105 @@ const maxScanned = 4 << 20
 // credentialRule returns the id of the gitleaks rule that text trips, "" where none does. A path makes the rules and
 // exceptions count that go by file names, and the comment `gitleaks:allow`: it is the repository's own word about a
 // line of its source, and nothing that somebody may put into a fact.
-func credentialRule(path, text string) string {
-	leaks.load.Do(leaks.read)
-	return leaks.find(path, text)
+func credentialRule(path, text string) string { return leaks.find(path, text) }
+
+// leakRule is a rule of gitleaks: what it looks for, and what it excepts. A rule without a pattern goes by the path alone.
+type leakRule struct {
+	id       string
+	path     string // a pattern that the path has to match; "": any text, whatever its path
+	pattern  string
+	group    int // of pattern: which one is the secret; 0: the first that is not empty
+	entropy  float64
+	keywords []string // in lower case; a text without any is not looked at
+	except   []leakException
 }
 
-// gitleaks are gitleaks' default rules. Compiling all 222 of them takes 40 to 80 ms, which `knoot remember` without a
-// daemon cannot pay. So a rule is compiled when a text holds one of its keywords, which is what gitleaks itself asks
-// before it runs the rule, and its exceptions (1,400 words for one rule, 8 ms) when it has found something. Reading the
-// rules takes 3 ms: their TOML is read by the decoder that gitleaks brings along, since viper, which gitleaks uses, takes 50.
-type gitleaks struct {
-	load  sync.Once
-	rules config.ViperConfig // as they are written; only read after load
+// leakException says what is no leak: one of its conditions is met, or, with all, each of those that are there.
+type leakException struct {
+	all     bool
+	path    string
+	pattern string
+	target  string   // what pattern is matched with: "" the secret, else "match" or "line"
+	words   []string // in lower case; one in the secret is enough
+}
 
-	mu    sync.Mutex // guards what follows
-	bare  map[string]config.Rule
-	whole map[string]config.Rule // with their exceptions
-	allow []*config.Allowlist    // what no rule may complain of
+// leak is a place where a rule matches.
+type leak struct {
+	rule           string
+	line           int
+	secret         string
+	match, context string // what the rule's pattern matched, and the lines around it
+}
+
+// gitleaks are gitleaks' default rules, applied as its detector does (a test compares them). Neither the detector nor its
+// configuration is linked: what they bring along costs each start of the program 2 ms, and reading the rules 3 more. So the rules
+// are data of the program (leakRules, which a test holds against gitleaks), and as compiling all their patterns takes 40 to 80
+// ms, a pattern is compiled when it is first asked.
+type gitleaks struct {
+	mu       sync.Mutex
+	compiled map[string]*regexp.Regexp // guarded by mu: by pattern
 }
 
 var leaks gitleaks
 
-func (g *gitleaks) read() {
-	g.bare, g.whole = make(map[string]config.Rule), make(map[string]config.Rule)
-	if err := toml.Unmarshal([]byte(config.DefaultConfig), &g.rules); err != nil {
-		panic("gitleaks' default rules do not parse: " + err.Error()) // they are part of this program, and tested
-	}
-	for i := range g.rules.Rules {
-		for j, keyword := range g.rules.Rules[i].Keywords {
-			g.rules.Rules[i].Keywords[j] = strings.ToLower(keyword)
+func (g *gitleaks) pattern(text string) *regexp.Regexp {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	re := g.compiled[text]
+	if re == nil {
+		if g.compiled == nil {
+			g.compiled = make(map[string]*regexp.Regexp)
 		}
+		re = regexp.MustCompile(text) // it is part of this program, and tested
+		g.compiled[text] = re
 	}
+	return re
 }
 
 // find returns the first, by id, of the rules that path and text trip.
 func (g *gitleaks) find(path, text string) string {
-	wanted := g.wanted(path, text)
-	if len(wanted) == 0 {
-		return ""
+	var found []leak
+	for _, rule := range wantedRules(path, text) {
+		found = append(found, g.apply(rule, path, text)...)
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	suspects := detectRules(g.compile(wanted, false), path, text)
-	if len(suspects) == 0 {
-		return ""
-	}
-	wanted = slices.DeleteFunc(wanted, func(i int) bool { return !slices.Contains(suspects, g.rules.Rules[i].ID) })
-	found := detectRules(g.compile(wanted, true), path, text)
-	if len(found) == 0 {
-		return ""
-	}
-	return slices.Min(found) // gitleaks runs its rules in any order; the answer is to be the same each time
-}
-
-func detectRules(cfg config.Config, path, text string) []string {
-	detector := detect.NewDetector(cfg)
-	detector.IgnoreGitleaksAllow = path == ""
 	var ids []string
-	for _, finding := range detector.Detect(detect.Fragment{Raw: text, FilePath: path}) {
-		ids = append(ids, finding.RuleID)
+	for _, l := range found {
+		if !(strings.Contains(l.rule, "generic") && named(l, found)) {
+			ids = append(ids, l.rule)
+		}
 	}
-	return ids
+	if len(ids) == 0 {
+		return ""
+	}
+	return slices.Min(ids) // the answer is to be the same each time, whatever the order of rules
 }
 
-// wanted returns the places of the rules that have to be run.
-func (g *gitleaks) wanted(path, text string) []int {
+// named says whether a rule that knows what it found found the same secret as a generic one.
+func named(generic leak, found []leak) bool {
+	return slices.ContainsFunc(found, func(l leak) bool {
+		return l.line == generic.line && !strings.Contains(l.rule, "generic") && strings.Contains(l.secret, generic.secret)
+	})
+}
+
+// wantedRules returns the rules that have to be run: those without keywords, which go by the path alone, and those of whose
+// keywords the text has one.
+func wantedRules(path, text string) []*leakRule {
 	lower := strings.ToLower(text)
 	seen := make(map[string]bool)
-	var wanted []int
-	for i, rule := range g.rules.Rules {
-		if len(rule.Keywords) == 0 {
-			// Such a rule goes by the path alone.
-			if path != "" {
-				wanted = append(wanted, i)
-			}
-			continue
+	var wanted []*leakRule
+	for i := range leakRules {
+		rule := &leakRules[i]
+		if len(rule.keywords) == 0 && path != "" {
+			wanted = append(wanted, rule)
 		}
-		for _, keyword := range rule.Keywords {
+		for _, keyword := range rule.keywords {
 			there, known := seen[keyword]
 			if !known {
 				there = strings.Contains(lower, keyword)
 				seen[keyword] = there
 			}
 			if there {
-				wanted = append(wanted, i)
+				wanted = append(wanted, rule)
 				break
 			}
 		}
@@ -114,49 +124,115 @@ func (g *gitleaks) wanted(path, text string) []int {
 	return wanted
 }
 
-// compile makes a configuration of some rules, with all exceptions or without any. gitleaks translates what was not
-// asked for before. mu is held.
-func (g *gitleaks) compile(wanted []int, exceptions bool) config.Config {
-	known := g.bare
-	if exceptions {
-		known = g.whole
+// apply returns what a rule finds. Exceptions are asked last, as their patterns are the most to compile.
+func (g *gitleaks) apply(rule *leakRule, path, text string) []leak {
+	if rule.path != "" && !g.pattern(rule.path).MatchString(path) {
+		return nil
 	}
-	var missing config.ViperConfig
-	for _, i := range wanted {
-		rule := g.rules.Rules[i]
-		if _, ok := known[rule.ID]; ok {
+	if rule.pattern == "" {
+		if g.exceptsPath(leakExceptions, path) || g.exceptsPath(rule.except, path) {
+			return nil
+		}
+		return []leak{{rule: rule.id}}
+	}
+	pattern := g.pattern(rule.pattern)
+	matches := pattern.FindAllStringIndex(text, -1)
+	if len(matches) == 0 || g.exceptsPath(leakExceptions, path) || g.exceptsPath(rule.except, path) {
+		return nil
+	}
+	var found []leak
+	for _, at := range matches {
+		l := leak{rule: rule.id, match: strings.Trim(text[at[0]:at[1]], "\n")}
+		l.line, l.context = linesAround(text, at[0], at[0]+len(l.match))
+		if path != "" && strings.Contains(l.context, "gitleaks:allow") {
 			continue
 		}
-		if !exceptions {
-			rule.AllowList, rule.Allowlists = nil, nil
+		l.secret = secretOf(pattern, rule.group, l.match)
+		if rule.entropy != 0 && shannonEntropy(l.secret) <= rule.entropy {
+			continue
 		}
-		missing.Rules = append(missing.Rules, rule)
-	}
-	if exceptions && g.allow == nil {
-		missing.AllowList, missing.Allowlists = g.rules.AllowList, g.rules.Allowlists
-	}
-	if len(missing.Rules) > 0 {
-		translated, err := missing.Translate()
-		if err != nil {
-			panic("gitleaks' default rules do not compile: " + err.Error()) // tested, as above
-		}
-		maps.Copy(known, translated.Rules)
-		if exceptions && g.allow == nil {
-			g.allow = translated.Allowlists
+		if !g.excepts(leakExceptions, path, l) && !g.excepts(rule.except, path, l) {
+			found = append(found, l)
 		}
 	}
-	cfg := config.Config{Rules: make(map[string]config.Rule), Keywords: make(map[string]struct{})}
-	if exceptions {
-		cfg.Allowlists = g.allow
+	return found
+}
+
+// secretOf returns the part of a match that is the secret.
+func secretOf(pattern *regexp.Regexp, group int, match string) string {
+	groups := pattern.FindStringSubmatch(match)
+	if group > 0 && group < len(groups) {
+		return groups[group]
 	}
-	for _, i := range wanted {
-		rule := known[g.rules.Rules[i].ID]
-		cfg.Rules[rule.RuleID] = rule
-		for _, keyword := range rule.Keywords {
-			cfg.Keywords[keyword] = struct{}{}
+	for i, text := range groups {
+		if i > 0 && text != "" {
+			return text
 		}
 	}
-	return cfg
+	return match
+}
+
+// linesAround returns the number of the line in which a match begins, from 0, and the text that gitleaks takes for its lines:
+// from the line break before it to the one after it. A match behind the last line break has all that is before it, too.
+func linesAround(text string, start, end int) (number int, lines string) {
+	behind := min(start+1, len(text))
+	number = strings.Count(text[:behind], "\n")
+	last := !strings.Contains(text[behind:], "\n")
+	if last && number > 0 {
+		if i := strings.IndexByte(text[end:], '\r'); i >= 0 {
+			return number, text[:end+i]
+		}
+		return number, text
+	}
+	from := max(strings.LastIndexByte(text[:behind], '\n'), 0)
+	to := end // behind the last line break
+	if i := strings.IndexByte(text[end:], '\n'); i >= 0 {
+		to = end + i
+	} else if last {
+		to = len(text) // there is none
+	}
+	return number, text[from:to]
+}
+
+// shannonEntropy is how many bits a byte of text is worth, as gitleaks counts them.
+func shannonEntropy(text string) (entropy float64) {
+	counts := make(map[rune]int)
+	for _, r := range text {
+		counts[r]++
+	}
+	for _, n := range counts {
+		share := float64(n) / float64(len(text))
+		entropy -= share * math.Log2(share)
+	}
+	return entropy
+}
+
+// exceptsPath says whether exceptions go by the path alone, and this one is excepted.
+func (g *gitleaks) exceptsPath(list []leakException, path string) bool {
+	return path != "" && slices.ContainsFunc(list, func(e leakException) bool {
+		alone := !e.all || e.pattern == "" && len(e.words) == 0
+		return alone && e.path != "" && g.pattern(e.path).MatchString(path)
+	})
+}
+
+// excepts says whether a leak is none.
+func (g *gitleaks) excepts(list []leakException, path string, l leak) bool {
+	return slices.ContainsFunc(list, func(e leakException) bool {
+		target := l.secret
+		switch e.target {
+		case "match":
+			target = l.match
+		case "line":
+			target = l.context
+		}
+		lower := strings.ToLower(l.secret)
+		pattern := e.pattern != "" && target != "" && g.pattern(e.pattern).MatchString(target)
+		word := slices.ContainsFunc(e.words, func(word string) bool { return strings.Contains(lower, word) })
+		if !e.all {
+			return pattern || word
+		}
+		return (e.pattern == "" || pattern) && (len(e.words) == 0 || word) && (e.path == "" || path != "" && g.pattern(e.path).MatchString(path))
+	})
 }
 
 // secretPath returns the pattern by which a path's name says that it holds secrets, "" where it does not.
