@@ -116,6 +116,28 @@ func (c *clones) opened(root string) *worktree {
 	return nil
 }
 
+// rootOf returns the root of the open worktree that dir is in, where that is certain without git: the nearest folder upwards with
+// a .git is one that git itself named as a root, and none before it could be a bare repository. "": git has to be asked.
+func (c *clones) rootOf(dir string) string {
+	dir, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return ""
+	}
+	for {
+		if _, err := os.Lstat(filepath.Join(dir, ".git")); err == nil {
+			break
+		}
+		if _, err := os.Lstat(filepath.Join(dir, "HEAD")); err == nil || dir == filepath.Dir(dir) {
+			return ""
+		}
+		dir = filepath.Dir(dir)
+	}
+	if wt := c.opened(dir); wt == nil || wt.repo.Root != dir {
+		return ""
+	}
+	return dir
+}
+
 // open fills o.
 func (c *clones) open(o *opening, root string) {
 	defer close(o.ready)

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
+	"strings"
 
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
@@ -30,8 +32,9 @@ type Drafted struct {
 
 // Written is the answer to remember, cache, plan and confirm.
 type Written struct {
-	ID   gitlog.EntryID `json:"id"`
-	Name string         `json:"name,omitempty"`
+	ID    gitlog.EntryID `json:"id"`
+	Name  string         `json:"name,omitempty"`
+	Paths []string       `json:"paths,omitempty"` // of remember and cache: as they were asked, relative to the root
 }
 
 // Forgotten is the answer to forget.
@@ -45,7 +48,8 @@ type MisuseError struct{ Sentence string }
 func (e *MisuseError) Error() string { return e.Sentence }
 
 // Perform does an operation that writes: remember, cache, plan, confirm, forget or team. body is the JSON of gitlog's request
-// of that operation, or a TeamRequest; its author is replaced by author. The answer is *Written, *Forgotten, *Drafted or
+// of that operation, or a TeamRequest; its author is replaced by author, and its paths may be absolute, too, since only git says
+// where the root is, and a command is spared asking. The answer is *Written, *Forgotten, *Drafted or
 // *TeamAnswer. Errors are a *gitlog.Refusal (nothing was done, and why), a *MisuseError, or what failed.
 func Perform(ctx context.Context, w Workplace, op string, body json.RawMessage, author gitlog.Author) (any, error) {
 	switch op {
@@ -58,16 +62,28 @@ func Perform(ctx context.Context, w Workplace, op string, body json.RawMessage, 
 		if op == "cache" {
 			r.Kind = gitlog.KindCache
 		}
+		var err error
+		if r.Paths, err = w.inTree(r.Paths); err != nil {
+			return nil, err
+		}
 		if author.By != gitlog.ByPerson && w.Config.Memory.AgentFacts == "review" {
 			return w.draft(r)
 		}
-		return written(w.Clone.Remember(ctx, w.Tree, r))
+		s, err := w.Clone.Remember(ctx, w.Tree, r)
+		if err != nil {
+			return nil, err
+		}
+		return &Written{ID: s.ID(), Name: s.Fact.Name, Paths: r.Paths}, nil
 	case "plan":
 		var r gitlog.PlanRequest
 		if err := readBody(op, body, &r); err != nil {
 			return nil, err
 		}
 		r.Author = author
+		var err error
+		if r.Paths, err = w.inTree(r.Paths); err != nil {
+			return nil, err
+		}
 		return written(w.Clone.SetPlan(ctx, w.Tree, r))
 	case "confirm":
 		var r gitlog.ConfirmRequest
@@ -101,6 +117,26 @@ func Perform(ctx context.Context, w Workplace, op string, body json.RawMessage, 
 		return changeTeam(ctx, w.Clone, r, w.Host)
 	}
 	return nil, &MisuseError{Sentence: fmt.Sprintf("there is no operation %q", op)}
+}
+
+// inTree makes the paths of a request relative to the root, with slashes.
+func (w Workplace) inTree(paths []string) ([]string, error) {
+	root := w.Tree.Root()
+	if root == "" {
+		return paths, nil // none can be named in a bare repository, which is said where they are looked at
+	}
+	out := make([]string, len(paths))
+	for i, path := range paths {
+		if out[i] = path; !filepath.IsAbs(path) {
+			continue
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+			return nil, &MisuseError{Sentence: fmt.Sprintf("%s is outside of this repository (%s)", path, root)}
+		}
+		out[i] = filepath.ToSlash(rel)
+	}
+	return out, nil
 }
 
 func readBody(op string, body json.RawMessage, into any) error {
@@ -226,13 +262,15 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 	default:
 		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}
 	}
-	repo, err := gitlog.FindRepository(ctx, req.Dir)
-	if err != nil {
-		return nil, err
-	}
-	root := repo.Root
+	root := d.clones.rootOf(req.Dir)
 	if root == "" {
-		root = repo.CommonDir
+		repo, err := gitlog.FindRepository(ctx, req.Dir)
+		if err != nil {
+			return nil, err
+		}
+		if root = repo.Root; root == "" {
+			root = repo.CommonDir
+		}
 	}
 	wt, err := d.clones.find(ctx, root)
 	if err != nil {

@@ -125,3 +125,34 @@ func TestPerformRefusesWhatItDoesNotKnow(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The daemon goes without git's word about a folder only where that word is certain.
+func TestRootOf(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	if err := os.MkdirAll(r.root+"/src/deep", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.clones.rootOf(r.root); got != "" {
+		t.Errorf("before it was opened: %q", got)
+	}
+	if _, err := d.clones.find(t.Context(), r.root); err != nil {
+		t.Fatal(err)
+	}
+	link := m.vars["HOME"] + "/link"
+	if err := os.Symlink(r.root+"/src", link); err != nil {
+		t.Fatal(err)
+	}
+	m.git(r.root, "init", "--quiet", "--bare", "src/bare.git")
+	m.git(r.root, "init", "--quiet", "src/inner")
+	for dir, want := range map[string]string{
+		r.root: r.root, r.root + "/src/deep": r.root, link: r.root, link + "/deep": r.root,
+		r.root + "/src/bare.git": "", r.root + "/src/bare.git/refs": "", r.root + "/src/inner": "", r.root + "/.git": "", r.root + "/.git/refs": "",
+		r.root + "/none": "", m.vars["HOME"]: "",
+	} {
+		if got := d.clones.rootOf(dir); got != want {
+			t.Errorf("%s: %q, want %q", dir, got, want)
+		}
+	}
+}

@@ -80,6 +80,12 @@ type Problem struct {
 // OpenClone opens a repository's knoot for reading. Errors: ErrNotInitialised, ErrNoDevice, and sentences.
 func OpenClone(ctx context.Context, repo *Repository, home *Home) (*Clone, error) {
 	c := &Clone{Repo: repo, home: home, now: time.Now}
+	// git lists the refs while it says what the settings are: somebody waits for both.
+	var found []ref
+	var unlisted error
+	var listing sync.WaitGroup
+	listing.Go(func() { found, _, unlisted = openRefs(repo).list(ctx, ownRefs, keptRefs) })
+	defer listing.Wait()
 	var err error
 	if c.device, err = home.Device(); err != nil {
 		return nil, err
@@ -91,7 +97,10 @@ func OpenClone(ctx context.Context, repo *Repository, home *Home) (*Clone, error
 	if err != nil && !errors.Is(err, errNoWriter) {
 		return nil, err
 	}
-	if err := c.load(ctx); err != nil {
+	if listing.Wait(); unlisted != nil {
+		return nil, unlisted
+	}
+	if err := c.load(ctx, found); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -102,16 +111,12 @@ func (c *Clone) readSettings(ctx context.Context) error {
 	// The remote's name may stand in the settings, and the branch whose settings count depends on the remote: the first
 	// look goes by git's own configuration.
 	var err error
-	if c.remote, err = findRemote(ctx, c.Repo, ""); err != nil {
+	if c.settings, c.differs, c.remote, err = findSettings(ctx, c.Repo); err != nil {
 		return err
 	}
-	name := ""
+	c.guessed = ""
 	if c.remote != nil {
-		name = c.remote.name
-	}
-	c.guessed = name
-	if c.settings, c.differs, err = readSettings(ctx, c.Repo, name); err != nil {
-		return err
+		c.guessed = c.remote.name
 	}
 	if c.settings.Remote != "" {
 		if c.remote, err = findRemote(ctx, c.Repo, c.settings.Remote); err != nil {
@@ -240,7 +245,7 @@ func (c *Clone) Settings() *Settings { return c.settings }
 
 // ReadSettings reads .knoot.toml again. What the clone itself goes by does not change: see Settings.
 func (c *Clone) ReadSettings(ctx context.Context) (*Settings, error) {
-	s, _, err := readSettings(ctx, c.Repo, c.guessed)
+	s, _, err := readSettings(ctx, c.Repo, func() string { return c.guessed })
 	return s, err
 }
 

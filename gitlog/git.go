@@ -151,13 +151,18 @@ func (g git) runText(ctx context.Context, input []byte, args ...string) (string,
 // run runs git with input on its stdin. What it printed is returned beside an error too: some commands say on stdout what
 // they did before they failed. The error is a *gitError where git ran and failed.
 func (g git) run(ctx context.Context, input []byte, args ...string) (stdout []byte, stderr string, err error) {
+	if input == nil {
+		return g.runFrom(ctx, nil, args...)
+	}
+	return g.runFrom(ctx, bytes.NewReader(input), args...)
+}
+
+// runFrom is run with an input that need not be known when git starts; nil: none.
+func (g git) runFrom(ctx context.Context, input io.Reader, args ...string) (stdout []byte, stderr string, err error) {
 	cmd := g.command(ctx, args...)
 	var out bytes.Buffer
 	complaint := &cappedBuffer{max: 64 << 10}
-	cmd.Stdout, cmd.Stderr = &out, complaint
-	if input != nil {
-		cmd.Stdin = bytes.NewReader(input)
-	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &out, complaint
 	err = cmd.Run()
 	stderr = redact(complaint.String())
 	return out.Bytes(), stderr, explainRun(ctx, args, stderr, err)
@@ -243,6 +248,19 @@ func redact(text string) string {
 		}
 		return part[1] + part[2] + "@"
 	})
+}
+
+// laterText is a text that is made when it is first read.
+type laterText struct {
+	text func() string
+	made *strings.Reader
+}
+
+func (l *laterText) Read(p []byte) (int, error) {
+	if l.made == nil {
+		l.made = strings.NewReader(l.text())
+	}
+	return l.made.Read(p)
 }
 
 // cappedBuffer keeps the first max bytes and swallows the rest, so that a babbling host cannot fill the memory.

@@ -173,15 +173,8 @@ func (s *setup) chooseRemote(ctx context.Context) (*Settings, error) {
 		}
 		s.report.wrote("git configuration: %s = true, so nothing is ever pushed or fetched here", localOnlyKey)
 	}
-	var err error
-	if s.remote, err = findRemote(ctx, s.repo, ""); err != nil {
-		return nil, err
-	}
-	name := ""
-	if s.remote != nil {
-		name = s.remote.name
-	}
-	settings, _, err := readSettings(ctx, s.repo, name)
+	settings, _, remote, err := findSettings(ctx, s.repo)
+	s.remote = remote
 	if errors.Is(err, ErrNotInitialised) {
 		settings, err = nil, nil
 	}

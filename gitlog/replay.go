@@ -11,13 +11,9 @@ import (
 	"strings"
 )
 
-// load reads the clone from its index and what came after it.
-func (c *Clone) load(ctx context.Context) error {
+// load reads the clone from its index and what came after it; found are its own and the kept refs.
+func (c *Clone) load(ctx context.Context, found []ref) error {
 	c.reset()
-	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
-	if err != nil {
-		return err
-	}
 	if err := c.readRosterAt(ctx, found); err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/BurntSushi/toml"
 )
@@ -116,9 +117,28 @@ func (s *Settings) Text() []byte {
 	return b.Bytes()
 }
 
+// findSettings finds the settings that count, and the remote by git's own configuration (nil: none), on whose default branch they
+// may be. What remote the settings name is not looked at. differs says that the work tree has other settings. An error of the
+// settings, ErrNotInitialised for one, comes with the remote.
+func findSettings(ctx context.Context, repo *Repository) (s *Settings, differs bool, r *remote, err error) {
+	find := sync.OnceValues(func() (*remote, error) { return findRemote(ctx, repo, "") })
+	s, differs, err = readSettings(ctx, repo, func() string {
+		if r, err := find(); err == nil && r != nil {
+			return r.name
+		}
+		return ""
+	})
+	r, missing := find()
+	if missing != nil {
+		return nil, false, nil, missing
+	}
+	return s, differs, r, err
+}
+
 // readSettings finds the settings that count: the private ones, else those of the default branch, since a checkout of
-// somebody's pull request must not decide; else the work tree's. differs says that the work tree has others.
-func readSettings(ctx context.Context, repo *Repository, remote string) (s *Settings, differs bool, err error) {
+// somebody's pull request must not decide; else the work tree's. differs says that the work tree has others. remote says whose
+// default branch, "" for this repository's own; it is asked while git starts.
+func readSettings(ctx context.Context, repo *Repository, remote func() string) (s *Settings, differs bool, err error) {
 	if text, err := os.ReadFile(filepath.Join(repo.CommonDir, "knoot", privateSettings)); err == nil {
 		s, err = ParseSettings(text)
 		if s != nil {
@@ -168,13 +188,17 @@ func settingsRefs(remote string) (refs []string) {
 
 // defaultBranchFile returns a file of the default branch: <remote>/HEAD, else its main or master, else HEAD. A nil
 // text: none of these has it.
-func defaultBranchFile(ctx context.Context, repo *Repository, remote, name string) (ref string, text []byte, err error) {
-	refs := append(settingsRefs(remote), "HEAD")
-	var ask strings.Builder
-	for _, ref := range refs {
-		fmt.Fprintf(&ask, "%s:%s\n", ref, name)
-	}
-	out, _, err := repo.git().run(ctx, []byte(ask.String()), "cat-file", "--batch")
+func defaultBranchFile(ctx context.Context, repo *Repository, remote func() string, name string) (ref string, text []byte, err error) {
+	var refs []string
+	questions := &laterText{text: func() string {
+		refs = append(settingsRefs(remote()), "HEAD")
+		var ask strings.Builder
+		for _, ref := range refs {
+			fmt.Fprintf(&ask, "%s:%s\n", ref, name)
+		}
+		return ask.String()
+	}}
+	out, _, err := repo.git().runFrom(ctx, questions, "cat-file", "--batch")
 	if err != nil {
 		return "", nil, err
 	}

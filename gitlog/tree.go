@@ -206,6 +206,9 @@ func (t *Tree) rules(path string) uint64 {
 	return sum
 }
 
+// Root is the worktree's root, "" in a bare repository.
+func (t *Tree) Root() string { return t.repo.Root }
+
 // FoldsCase says whether paths that differ in case alone are one file here (core.ignorecase).
 func (t *Tree) FoldsCase() bool { return t.ignoreCase() }
 

@@ -160,15 +160,7 @@ func refPlaceOf(name string) (namespace string, place refPlace, ok bool) {
 
 // settle finds which team and repository it should be, where the repository says so.
 func (v *verification) settle(ctx context.Context) error {
-	r, err := findRemote(ctx, v.repo, "")
-	if err != nil {
-		return err
-	}
-	name := ""
-	if r != nil {
-		name = r.name
-	}
-	settings, _, err := readSettings(ctx, v.repo, name)
+	settings, _, _, err := findSettings(ctx, v.repo)
 	if errors.Is(err, ErrNotInitialised) {
 		return nil // a host that has the logs alone
 	}

@@ -44,7 +44,7 @@ knoot plan --clear`,
 		if !r.Clear && c.getenv("KNOOT_PRIVATE") == "1" {
 			return errors.New("this session is private (KNOOT_PRIVATE=1), so its plan is shared with nobody")
 		}
-		if r.Paths, err = c.pathsInTree(ctx, *paths); err != nil {
+		if r.Paths, err = c.absolute(*paths); err != nil {
 			return err
 		}
 		if err := c.perform(ctx, "plan", r, nil); err != nil {

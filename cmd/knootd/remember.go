@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
-	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/gitlog"
 )
 
@@ -49,10 +49,14 @@ func (c *console) publish(ctx context.Context, op string, r gitlog.RememberReque
 	if idle, err := c.keeps(); idle || err != nil {
 		return err
 	}
-	if r.Paths, err = c.pathsInTree(ctx, paths); err != nil {
+	if r.Paths, err = c.absolute(paths); err != nil {
 		return err
 	}
-	var done daemon.Drafted
+	// A daemon.Written, or a daemon.Drafted.
+	var done struct {
+		Draft bool     `json:"draft"`
+		Paths []string `json:"paths"`
+	}
 	if err := c.perform(ctx, op, r, &done); err != nil {
 		return err
 	}
@@ -60,28 +64,25 @@ func (c *console) publish(ctx context.Context, op string, r gitlog.RememberReque
 		fmt.Fprintf(c.stdout, "%s waits for a person to confirm it: `knoot confirm %s`.\n", r.Name, r.Name)
 		return nil
 	}
-	if len(r.Paths) == 0 {
+	if len(done.Paths) == 0 {
 		fmt.Fprintf(c.stdout, "Remembered %s. Agents hear of it when a session starts.\n", r.Name)
 	} else {
-		fmt.Fprintf(c.stdout, "Remembered %s. The next agent that opens %s hears of it.\n", r.Name, orList(r.Paths))
+		fmt.Fprintf(c.stdout, "Remembered %s. The next agent that opens %s hears of it.\n", r.Name, orList(done.Paths))
 	}
 	return nil
 }
 
-// pathsInTree makes paths that were typed relative to the worktree's root.
-func (c *console) pathsInTree(ctx context.Context, paths []string) ([]string, error) {
-	if len(paths) == 0 {
-		return nil, nil
-	}
-	repo, err := c.repository(ctx)
-	if err != nil {
-		return nil, err
+// absolute makes paths that were typed absolute: whoever performs the operation knows the worktree's root.
+func (c *console) absolute(paths []string) ([]string, error) {
+	if c.dir == "" {
+		return nil, errNoDir
 	}
 	out := make([]string, len(paths))
 	for i, path := range paths {
-		if out[i], err = c.inTree(repo, path); err != nil {
-			return nil, err
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(c.dir, path)
 		}
+		out[i] = resolve(path)
 	}
 	return out, nil
 }
