@@ -76,7 +76,7 @@ var (
 	errObjectTooLarge = errors.New("the object is too large to be knoot's")
 )
 
-// rawObjects is where objects are kept: go-git's storage, or processes of the person's git. Implementations may be used from
+// rawObjects is where objects are kept: the files of the repository, or processes of the person's git. Implementations may be used from
 // several goroutines. They check nothing: objectStore compares what was read with its id.
 type rawObjects interface {
 	// read returns an object's type ("commit", "tree", "blob", "tag") and content. Errors: errMissingObject; errObjectTooLarge

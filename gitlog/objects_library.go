@@ -2,8 +2,10 @@ package gitlog
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/adler32"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,8 +19,8 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// libraryObjects reaches objects through go-git's storage. The storage, not git.PlainOpen, which refuses repositories for
-// extensions that do not touch objects.
+// libraryObjects reads objects through go-git's storage, and writes them as loose ones itself. The storage, not git.PlainOpen,
+// which refuses repositories for extensions that do not touch objects.
 type libraryObjects struct {
 	dirs []string // the repository's own objects directory, then its alternates'
 
@@ -180,44 +182,73 @@ func (l *libraryObjects) write(ctx context.Context, objects []rawObject) error {
 	return all
 }
 
+// writeOne writes a loose object: a temporary file, synced, that then gets its name; after that the directory is synced. (go-git
+// syncs nothing, and sets up a compressor for each object, which takes longer than all the rest.)
 func (l *libraryObjects) writeOne(o rawObject) error {
-	// A storage of its own: one storage must not write twice at a time.
-	store := filesystem.NewStorage(newObjectFS(l.dirs[0]), nil)
-	object := store.NewEncodedObject()
-	kind, err := plumbing.ParseObjectType(o.kind)
+	f, err := os.CreateTemp(l.dirs[0], "tmp_obj_") // git clears these away if we are killed
 	if err != nil {
 		return err
 	}
-	object.SetType(kind)
-	w, err := object.Writer()
+	defer os.Remove(f.Name()) // in vain once it has its name
+	header := fmt.Appendf(nil, "%s %d\x00", o.kind, len(o.content))
+	_, err = f.Write(zlibStored(append(header, o.content...)))
+	if err = errors.Join(err, f.Chmod(0o444), f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	dir := filepath.Join(l.dirs[0], string(o.id[:2]))
+	if err := makeObjectDir(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), filepath.Join(dir, string(o.id[2:]))); err != nil {
+		return err
+	}
+	return syncPath(dir)
+}
+
+// makeObjectDir makes a directory of loose objects if it is not there, with the mode of objects/ (core.sharedRepository).
+func makeObjectDir(dir string) error {
+	parent := filepath.Dir(dir)
+	top, err := os.Stat(parent)
 	if err != nil {
 		return err
 	}
-	if _, err = w.Write(o.content); err != nil {
+	if err := os.Mkdir(dir, top.Mode()&os.ModePerm); errors.Is(err, os.ErrExist) {
+		return nil
+	} else if err != nil {
 		return err
 	}
-	if err = w.Close(); err != nil {
+	// The bits beyond permissions count: a shared repository's directories hand their group on.
+	if err := os.Chmod(dir, top.Mode()&(os.ModePerm|os.ModeSetgid)); err != nil {
 		return err
 	}
-	written, err := store.SetEncodedObject(object)
-	if err == nil && Hash(written.String()) != o.id {
-		return fmt.Errorf("go-git stored %s as %s: report this", o.id, written)
+	return syncPath(parent)
+}
+
+// zlibStored puts content into zlib's format as it is. What is sealed would get no smaller, and git compresses what it packs.
+func zlibStored(content []byte) []byte {
+	const most = 1<<16 - 1 // in a block
+	out := append(make([]byte, 0, len(content)+len(content)/most*5+16), 0x78, 0x01)
+	for rest, last := content, byte(0); last == 0; {
+		n := min(len(rest), most)
+		if n == len(rest) {
+			last = 1
+		}
+		out = binary.LittleEndian.AppendUint16(append(out, last), uint16(n))
+		out = binary.LittleEndian.AppendUint16(out, ^uint16(n))
+		out = append(out, rest[:n]...)
+		rest = rest[n:]
 	}
-	return err
+	return binary.BigEndian.AppendUint32(out, adler32.Checksum(content))
 }
 
 func (l *libraryObjects) close() error { return nil }
 
-// objectFS is the file system go-git sees. What it adds: a file is synced before it gets its name, and its directory
-// after (go-git syncs nothing); a new directory gets the mode of objects/ (core.sharedRepository); alternates are hidden, since
-// libraryObjects follows them itself.
+// objectFS is the file system go-git reads through. Alternates are hidden from it, since libraryObjects follows them itself.
 type objectFS struct {
 	billy.Filesystem // rooted at the directory that holds objects/
 }
 
 func newObjectFS(objectDir string) objectFS { return objectFS{osfs.New(filepath.Dir(objectDir))} }
-
-func (fs objectFS) real(name string) string { return filepath.Join(fs.Root(), name) }
 
 func (fs objectFS) Open(name string) (billy.File, error) {
 	if filepath.Base(name) == "alternates" {
@@ -225,52 +256,3 @@ func (fs objectFS) Open(name string) (billy.File, error) {
 	}
 	return fs.Filesystem.Open(name)
 }
-
-func (fs objectFS) TempFile(dir, prefix string) (billy.File, error) {
-	f, err := os.CreateTemp(fs.real(dir), prefix)
-	if err != nil {
-		return nil, err
-	}
-	name, err := filepath.Rel(fs.Root(), f.Name())
-	return &syncedFile{f, name}, err
-}
-
-func (fs objectFS) Rename(from, to string) error {
-	dir := filepath.Dir(fs.real(to))
-	parent := filepath.Dir(dir)
-	top, err := os.Stat(parent)
-	if err != nil {
-		return err
-	}
-	// The bits beyond permissions count: a shared repository's directories hand their group on.
-	const bits = os.ModePerm | os.ModeSetgid
-	switch err := os.Mkdir(dir, top.Mode()&os.ModePerm); {
-	case err == nil:
-		if err := os.Chmod(dir, top.Mode()&bits); err != nil {
-			return err
-		}
-		if err := syncPath(parent); err != nil {
-			return err
-		}
-	case !errors.Is(err, os.ErrExist):
-		return err
-	}
-	if err := os.Rename(fs.real(from), fs.real(to)); err != nil {
-		return err
-	}
-	return syncPath(dir)
-}
-
-// Chmod is how go-git makes an object read-only.
-func (fs objectFS) Chmod(name string, mode os.FileMode) error { return os.Chmod(fs.real(name), mode) }
-
-// syncedFile is a temporary file that is on the disk once it is closed.
-type syncedFile struct {
-	*os.File
-	name string // relative to the file system's root
-}
-
-func (f *syncedFile) Name() string  { return f.name }
-func (f *syncedFile) Lock() error   { return nil }
-func (f *syncedFile) Unlock() error { return nil }
-func (f *syncedFile) Close() error  { return errors.Join(f.Sync(), f.File.Close()) }

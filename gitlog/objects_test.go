@@ -2,9 +2,12 @@ package gitlog
 
 import (
 	"bytes"
+	"compress/zlib"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -418,6 +421,22 @@ func TestWrittenObjectsKeepTheRepositorysModes(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Blocks end at every length; zlib's own reader says whether they fit together.
+func TestZlibStored(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{0, 1, 1<<16 - 2, 1<<16 - 1, 1 << 16, 2*(1<<16-1) - 1, 2 * (1<<16 - 1), 1 << 20} {
+		content := make([]byte, size)
+		_, _ = rand.Read(content) // never fails
+		r, err := zlib.NewReader(bytes.NewReader(zlibStored(content)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, content) {
+			t.Errorf("%d bytes: %d come back, %v", size, len(got), err)
+		}
 	}
 }
 
