@@ -109,6 +109,7 @@ type daemon struct {
 	clones  *clones
 
 	arbitrations *arbitrations
+	feed         *feed // what happened there, for whoever watches
 	left         *leftWatch
 	overlaps     *overlapWatch
 	processes    *processWatch
@@ -156,7 +157,9 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 		d.log.Error("messages cannot be read", "error", err)
 	}
 	d.clones, d.arbitrations = newClones(d), newArbitrations(d)
+	d.feed = newFeed(o.Now())
 	d.arbitrations.observe(d.notice)
+	d.arbitrations.observe(d.feed.observe)
 	d.left = newLeftWatch(d)
 	d.arbitrations.observe(d.left.observe)
 	d.overlaps = newOverlapWatch(d)

@@ -124,6 +124,13 @@ func (d *daemon) here(ctx context.Context, wt *worktree, req *socket.Request, co
 		}
 		return d.touched(ctx, wt, req.Caller, r)
 	}
+	if req.Op == "watch" {
+		var r WatchRequest
+		if err := readBody(req.Op, req.Body, &r); err != nil {
+			return nil, err
+		}
+		return d.watchFor(ctx, wt, r, conn)
+	}
 	var r PathRequest
 	if err := readBody(req.Op, req.Body, &r); err != nil {
 		return nil, err
@@ -145,25 +152,16 @@ func (d *daemon) here(ctx context.Context, wt *worktree, req *socket.Request, co
 // who says who is at work, with what their plans decided.
 func (d *daemon) who(wt *worktree) *Standing {
 	s := wt.clone.arbiter.standing()
-	wt.clone.decided(s)
 	s.You = personOf(wt.clone.clone, "")
-	return s
-}
-
-// decided adds what sessions of this device decided, which the arbiter does not keep.
-func (oc *openClone) decided(s *Standing) {
-	plans := map[string]*gitlog.Plan{}
-	for _, item := range oc.clone.Memory().Current(oc.d.now()) {
-		if item.Plan != nil && item.Author == oc.clone.Device().ID {
-			plans[item.Plan.Session] = item.Plan
-		}
-	}
+	// The arbiter does not keep what was decided.
+	plans := wt.facts.plans(d.now())
 	for i := range s.Sessions {
 		each := &s.Sessions[i]
 		if p := plans[each.Agent+":"+each.Session]; p != nil {
 			each.Plan, each.Decided = p.Text, append([]string{}, p.Decided...)
 		}
 	}
+	return s
 }
 
 // labels says what sessions are called on screen and in messages.

@@ -17,7 +17,7 @@ func (c *console) commands() *ffcli.Command {
 		{"Say something", []*ffcli.Command{c.rememberCommand(), c.cacheCommand(), c.planCommand(), c.confirmCommand(), c.forgetCommand()}},
 		{"Look something up", []*ffcli.Command{c.recallCommand(), c.whyCommand(), c.exportCommand(), c.shownCommand(), c.statsCommand()}},
 		{"The team", []*ffcli.Command{c.joinCommand(), c.memberCommand(), c.roomCommand(), c.areasCommand()}},
-		{"Who else is here", []*ffcli.Command{c.whoCommand(), c.waitCommand(), c.releaseCommand(), c.takeCommand(), c.presentCommand(), c.hubsCommand(), c.msgCommand(), c.inboxCommand()}},
+		{"Who else is here", []*ffcli.Command{c.whoCommand(), c.watchCommand(), c.waitCommand(), c.releaseCommand(), c.takeCommand(), c.presentCommand(), c.hubsCommand(), c.msgCommand(), c.inboxCommand()}},
 		{"Behind it", []*ffcli.Command{c.daemonCommand(), c.syncCommand(), c.verifyCommand(), c.trustCommand()}},
 	}
 	root := &ffcli.Command{Name: "knoot"}
