@@ -33,6 +33,7 @@ type Clone struct {
 	// changed with both held and may be read with either, so that no hook waits for git.
 	writing sync.Mutex
 	objects *objectStore // opened at the first need; under writing
+	crowded time.Time    // when the host was last seen to hold more requests to join than a fetch takes; under writing
 	cleaned bool         // junk among the kept refs was looked for; under writing
 
 	mu       sync.Mutex

@@ -1,6 +1,7 @@
 package gitlog
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // host is a remote as this clone talks to it.
@@ -16,10 +18,12 @@ type host struct {
 	repo   *Repository
 	remote *remote
 	git    git // in the background or the foreground, never local
+	// crowded becomes true where a fetch found more requests to join than it took.
+	crowded *bool
 }
 
 func openHost(repo *Repository, r *remote, mode gitMode) host {
-	return host{repo: repo, remote: r, git: repo.git().with(mode)}
+	return host{repo: repo, remote: r, git: repo.git().with(mode), crowded: new(bool)}
 }
 
 // bounded ends what nobody watches after networkTimeout; a person at the terminal can interrupt.
@@ -47,10 +51,13 @@ func (h host) fetch(ctx context.Context, objects *objectStore, audit bool) error
 	return h.fetchFolders(ctx, objects, folders...)
 }
 
-// fetchLogsOf is fetch of the logs of these devices alone, and of the team: whatever else somebody pushed below refs/knoot then
-// costs this clone nothing.
-func (h host) fetchLogsOf(ctx context.Context, objects *objectStore, devices []DeviceID, audit bool) error {
+// fetchLogsOf is fetch of the logs of these devices alone, and of the team, with or without requests to join it: whatever else
+// somebody pushed below refs/knoot then costs this clone nothing.
+func (h host) fetchLogsOf(ctx context.Context, objects *objectStore, devices []DeviceID, audit, requests bool) error {
 	folders := []string{"team/"}
+	if !requests {
+		folders = []string{"team/roster"}
+	}
 	for _, device := range devices {
 		folders = append(folders, "memory/"+device.String())
 		if audit {
@@ -73,10 +80,7 @@ func (h host) fetchFolders(ctx context.Context, objects *objectStore, folders ..
 func (h host) fetchPrefixes(ctx context.Context, objects *objectStore, prefixes []string) error {
 	ctx, cancel := h.bounded(ctx)
 	defer cancel()
-	var refspecs []string
-	for _, prefix := range prefixes {
-		refspecs = append(refspecs, "+"+ownRefs+prefix+"*:"+h.remote.inbox+prefix+"*")
-	}
+	refspecs := h.refspecs(prefixes)
 	refs := openRefs(h.repo)
 	// Junk first: a name in the place of a folder keeps all right names below it out.
 	if _, err := refs.removeJunk(ctx, objects, h.remote.inbox); err != nil {
@@ -87,7 +91,17 @@ func (h host) fetchPrefixes(ctx context.Context, objects *objectStore, prefixes 
 			return err
 		}
 	}
-	err := h.fetchRefs(ctx, refspecs, nil, "--prune")
+	err := h.fetchUncrowded(ctx, refspecs)
+	if errors.Is(err, errCrowded) {
+		*h.crowded = true
+		for i, prefix := range prefixes {
+			if prefix == "team/" {
+				prefixes[i] = "team/roster"
+			}
+		}
+		refspecs = h.refspecs(prefixes)
+		err = h.fetchRefs(ctx, refspecs, nil, "--prune")
+	}
 	if isRefConflict(err) {
 		// The host itself holds names that exclude each other.
 		err = h.fetchRightNames(ctx, prefixes)
@@ -106,6 +120,60 @@ func (h host) fetchPrefixes(ctx context.Context, objects *objectStore, prefixes 
 		}
 	}
 	return h.completePartial(ctx)
+}
+
+func (h host) refspecs(prefixes []string) (refspecs []string) {
+	for _, prefix := range prefixes {
+		refspecs = append(refspecs, "+"+ownRefs+prefix+"*:"+h.remote.inbox+prefix+"*")
+	}
+	return refspecs
+}
+
+// maxRequestsFetched is how many requests to join are taken from a host; beside more than that a fetch takes none. Whoever can
+// push can ask as often as they like, and 10,000 requests would cost each clone 10,000 refs, and each later fetch 40 times its time.
+const maxRequestsFetched = 200
+
+// errCrowded: the host holds more requests to join than a fetch takes.
+var errCrowded = errors.New("too many requests to join")
+
+// fetchUncrowded is fetchRefs with --prune, ended with errCrowded, and nothing fetched, as soon as the host has listed more requests
+// to join than are taken. What the host lists is known only from git's trace of the packets; a git that writes it in another way
+// fetches them all.
+func (h host) fetchUncrowded(ctx context.Context, refspecs []string) error {
+	trace, written, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	counted := make(chan struct{})
+	go func() {
+		defer close(counted)
+		lines := bufio.NewReader(trace)
+		for n := 0; ; {
+			line, err := lines.ReadSlice('\n')
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+				return
+			}
+			if bytes.Contains(line, []byte("< ")) && bytes.Contains(line, []byte(ownRefs+"team/request/")) {
+				if n++; n > maxRequestsFetched {
+					cancel(errCrowded)
+				}
+			}
+		}
+	}()
+	traced := h
+	traced.git.trace = written
+	err = traced.fetchRefs(ctx, refspecs, nil, "--prune")
+	_ = written.Close()
+	// A helper of the person's that stays (ssh's master, a credential cache) may have the other end open.
+	_ = trace.SetReadDeadline(time.Now())
+	<-counted
+	_ = trace.Close()
+	if errors.Is(context.Cause(ctx), errCrowded) {
+		return errCrowded
+	}
+	return err
 }
 
 // completePartial brings, in a partial clone, what a plain fetch of the person's left out of the logs.
@@ -155,8 +223,18 @@ func (h host) fetchRightNames(ctx context.Context, prefixes []string) error {
 	for _, m := range mine {
 		at[strings.TrimPrefix(m.Name, h.remote.inbox)] = m.Hash
 	}
+	requests := 0
+	for tail := range theirs {
+		if strings.HasPrefix(tail, "team/request/") {
+			requests++
+		}
+	}
 	var wanted bytes.Buffer
 	for tail, tip := range theirs {
+		if requests > maxRequestsFetched && strings.HasPrefix(tail, "team/request/") {
+			*h.crowded = true
+			continue
+		}
 		if hasPrefixOf(tail, prefixes) && at[tail] != tip {
 			fmt.Fprintf(&wanted, "+%s%s:%s%s\n", ownRefs, tail, h.remote.inbox, tail)
 		}

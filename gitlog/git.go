@@ -71,6 +71,7 @@ type git struct {
 	gitDir string // given to git as GIT_DIR; "": git looks for the repository from dir upwards
 	mode   gitMode
 	config []string // further "key=value", for this command alone
+	trace  *os.File // gets git's trace of the packets that it exchanges with the host; nil: nobody does
 }
 
 // git is for refs, objects, configuration and the network of the whole clone.
@@ -93,6 +94,10 @@ func (g git) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd.Dir = g.dir
 	cmd.Env = g.environment(os.Environ())
 	cmd.WaitDelay = 2 * time.Second
+	if g.trace != nil {
+		cmd.ExtraFiles = []*os.File{g.trace} // descriptor 3
+		cmd.Env = append(cmd.Env, "GIT_TRACE_PACKET=3")
+	}
 	if g.mode == gitBackground {
 		// Without a controlling terminal neither git nor ssh can ask on /dev/tty, and the session's id is a process group
 		// that ends git's ssh and helpers with it.

@@ -264,8 +264,8 @@ const maxChain = 1 << 20
 func inboxOf(remote string) string { return inboxRefs + remote + "/" }
 
 // junk finds what must not stay below an inbox or in keptRefs: names that are not ours in shape (each of which may collide
-// with a right one, and then makes the person's own `git fetch` fail), symbolic refs, refs that git cannot read, and refs to
-// objects that are not here. namespace ends in a slash.
+// with a right one, and then makes the person's own `git fetch` fail), symbolic refs, refs that git cannot read, refs to
+// objects that are not here, and requests to join beyond those that a fetch takes. namespace ends in a slash.
 func (r refStore) junk(ctx context.Context, objects *objectStore, namespace string) ([]ref, error) {
 	if !strings.HasPrefix(namespace, inboxRefs) && namespace != keptRefs {
 		return nil, fmt.Errorf("%s is not ours to clean", namespace)
@@ -290,8 +290,14 @@ func (r refStore) junk(ctx context.Context, objects *objectStore, namespace stri
 	for _, name := range broken {
 		found = append(found, ref{Name: name})
 	}
+	requests := 0
 	for _, f := range refs {
-		_, shaped := parseRefPlace(strings.TrimPrefix(f.Name, namespace))
+		place, shaped := parseRefPlace(strings.TrimPrefix(f.Name, namespace))
+		if place.Request != nil {
+			if requests++; requests > maxRequestsFetched {
+				shaped = false // the person's own `git fetch` brings all that there are
+			}
+		}
 		if shaped && f.Symref == "" {
 			sound, err := objects.has(ctx, f.Hash, "commit", maxCommitBytes)
 			if err != nil && !errors.Is(err, errObjectTooLarge) {

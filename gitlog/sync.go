@@ -82,6 +82,10 @@ func (c *Clone) Sync(ctx context.Context, how SyncOptions) (*SyncReport, error) 
 			}
 		}
 	}
+	if how.Fetch && c.isCrowded() {
+		report.Problems = append(report.Problems, Problem{Ref: c.remote.inbox + "team/request", What: fmt.Sprintf("more than %d requests to join are on the host, and none was fetched: "+
+			"delete there what nobody made (refs/knoot/team/request/*), or let people in by an invitation, `knoot member add EMAIL`", maxRequestsFetched)})
+	}
 	if how.Push {
 		if !how.Fetch {
 			if err := c.lookAtRosterBeforePush(ctx, mode, report); err != nil {
@@ -128,8 +132,20 @@ func (c *Clone) fetchLogs(ctx context.Context, objects *objectStore, mode gitMod
 			devices = append(devices, id)
 		}
 	}
-	c.onNetwork(func() { err = at.fetchLogsOf(ctx, objects, devices, audit) })
+	requests := !c.isCrowded()
+	c.onNetwork(func() { err = at.fetchLogsOf(ctx, objects, devices, audit, requests) })
+	if *at.crowded {
+		c.crowded = c.now()
+	}
 	return err
+}
+
+// crowdedAgain is how long a host that is crowded with requests to join is not asked for them: it lists all before we can tell.
+const crowdedAgain = 5 * time.Minute
+
+func (c *Clone) isCrowded() bool {
+	past := c.now().Sub(c.crowded)
+	return past >= 0 && past < crowdedAgain
 }
 
 // Accept takes over what lies in the inbox, checked: the person's own `git fetch` brings it too.
