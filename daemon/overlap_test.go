@@ -6,27 +6,32 @@ import (
 	"strings"
 	"testing"
 
+	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
 )
 
-func TestOverlapsAreFound(t *testing.T) {
+// twoWorktrees are of one repository, on main and on other; both have src/tax.js, with 30 lines.
+func twoWorktrees(t *testing.T) (r, other *repository, changed func(line int, to string) string) {
 	m := newMachine(t)
-	r := m.repository("shop")
+	r = m.repository("shop")
 	var content strings.Builder
 	for i := range 30 {
 		fmt.Fprintf(&content, "line %d\n", i+1)
-	}
-	changed := func(line int, to string) string {
-		return strings.Replace(content.String(), fmt.Sprintf("line %d\n", line), to+"\n", 1)
 	}
 	r.write("src/tax.js", content.String())
 	m.git(r.root, "add", "-A")
 	m.git(r.root, "commit", "-qm", "settings")
 	root := filepath.Join(m.vars["HOME"], "other")
 	m.git(r.root, "worktree", "add", "-q", "-b", "other", root)
-	other := &repository{m: m, root: root}
+	return r, &repository{m: m, root: root}, func(line int, to string) string {
+		return strings.Replace(content.String(), fmt.Sprintf("line %d\n", line), to+"\n", 1)
+	}
+}
 
-	d := m.start(Options{})
+func TestOverlapsAreFound(t *testing.T) {
+	r, other, changed := twoWorktrees(t)
+	root := other.root
+	d := r.m.start(Options{})
 	a := r.worktreeOf(d).clone.arbiter
 	other.worktreeOf(d)
 	one := party{Key: sessionKey{"claude", "one"}, Root: r.root, Branch: "refs/heads/main"}
@@ -48,6 +53,35 @@ func TestOverlapsAreFound(t *testing.T) {
 	r.write("src/tax.js", changed(20, "twenty"))
 	a.wrote(one, []string{"src/tax.js"}, nil)
 	want("they are apart", OverlapMerges, OverlapMerges)
+}
+
+func TestHooksTellHowBranchesGoTogether(t *testing.T) {
+	r, other, changed := twoWorktrees(t)
+	d := r.m.start(Options{})
+	one, two := &agent{r: r, session: "one"}, &agent{r: other, session: "two"}
+	write := func(a *agent, event string, call int) string {
+		return a.hook(event, func(h *socket.Hook) {
+			h.Tool, h.ToolUse, h.Places[0].Writes = "Write", fmt.Sprint(call), []string{"src/tax.js"}
+		}).Context
+	}
+	write(one, EventPreTool, 1)
+	r.write("src/tax.js", changed(3, "three"))
+	write(one, EventPostTool, 1)
+	if told := write(two, EventPreTool, 1); !strings.Contains(told, "they may conflict") {
+		t.Errorf("at the first write: %q", told)
+	}
+	other.write("src/tax.js", changed(3, "drei"))
+	write(two, EventPostTool, 1)
+	waitFor(t, "the conflict is known", func() bool {
+		return strings.HasPrefix(d.overlaps.between(other.root, r.root, "src/tax.js"), OverlapConflicts)
+	})
+	if told := write(two, EventPreTool, 2); !strings.Contains(told, "they conflict in line 3") {
+		t.Errorf("at the second write: %q", told)
+	}
+	write(two, EventPostTool, 2)
+	if told := write(two, EventPreTool, 3); strings.Contains(told, "conflict") {
+		t.Errorf("told twice: %q", told)
+	}
 }
 
 func TestLineWords(t *testing.T) {

@@ -212,6 +212,9 @@ func (p *presences) tick(ctx context.Context) {
 		people = append(people, *who)
 	}
 	p.mu.Unlock()
+	if len(people) > 0 {
+		p.d.lastUse.Store(p.d.options.Now().UnixMilli()) // a daemon is of use without sessions, too
+	}
 	for _, who := range people {
 		wt := p.d.clones.opened(who.by.Root)
 		if wt == nil {

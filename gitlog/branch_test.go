@@ -15,8 +15,6 @@ func (w *worktree) wantBranch(when, ref, commit string) {
 	}
 }
 
-func (w *worktree) head() string { return w.git("rev-parse", "HEAD") }
-
 func TestBranch(t *testing.T) {
 	w := newWorktree(t)
 	w.wantBranch("before the first commit", "refs/heads/main", "")

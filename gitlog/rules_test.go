@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 )
 
 // rules opens the rules of a worktree; no process of theirs is left when the test ends.
@@ -143,6 +144,23 @@ func TestGitThatHangs(t *testing.T) {
 	}
 	<-r.ignored.turn
 	w.wantKind(r, "a.log", FileIgnored)
+}
+
+// Rules that never end hold up nobody for longer than that, and nothing of them is left.
+func TestRulesThatNeverEnd(t *testing.T) {
+	w := newWorktree(t)
+	if err := unix.Mkfifo(filepath.Join(w.dir, ".gitignore"), 0o600); err != nil {
+		t.Skip(err)
+	}
+	before := goleak.IgnoreCurrent()
+	r := OpenRules(w.tree.repo)
+	for range 3 {
+		if got := r.Kinds(context.Background(), []string{"a.log"}, PathSet{}); got[0] != FileOrdinary {
+			t.Errorf("a.log is %v", got[0])
+		}
+	}
+	r.Close()
+	goleak.VerifyNone(t, before)
 }
 
 func TestManyPathsAtOnce(t *testing.T) {
