@@ -24,6 +24,32 @@ var rules = []struct{ name, script string }{
 		13:00 sam hooks               => sam lost a (expired)
 		13:00 sam hooks               => nothing
 	`},
+	{"an open call renews what it needs", `
+		sam main w1
+		0:00 sam claims a b           => sam has a until 10:00; sam has b until 10:00
+		9:00 sam hooks a              => sam keeps one until 19:00
+		10:00 time                    => sam lost b (expired)
+	`},
+	{"a denial by a hub's holder enters the queue, on whatever branch the worktree is", `
+		sam main w1
+		ash dev w1
+		0:00 sam claims a!            => sam has a, a hub, until 2:00
+		0:10 ash claims a             => ash denied a, a hub, by sam until 2:00
+	`},
+	{"a write past a claim takes nothing from those that were gated", `
+		sam main w1
+		ash main w2
+		bo main w3
+		0:00 sam claims a             => sam has a until 10:00
+		0:00 sam writes a             => sam wrote a until 10:00
+		0:01 sam stops                => sam lost a (stop)
+		0:02 sam writes a             => sam wrote a unclaimed
+		1:00 ash claims a             => ash has a until 11:00
+		1:00 ash writes a             => ash wrote a until 11:00
+		1:01 ash stops                => ash lost a (stop)
+		2:00 bo claims a              => bo has a until 12:00
+		2:00 bo writes a              => bo wrote a, a hub, until 4:00
+	`},
 	{"it ends when it runs out, with no event needed", `
 		sam main w1
 		ash main w2
