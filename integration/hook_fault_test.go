@@ -104,19 +104,7 @@ func TestBrokenDaemonsAreSilence(t *testing.T) {
 		listen(t, s.priya, func(net.Conn) {}).(*net.UnixListener).SetUnlinkOnClose(false)
 		silent(t, s.priya, s.hers, payload)
 	})
-	answers := map[string]func(net.Conn){
-		"hangs":               func(net.Conn) {},
-		"closes at once":      func(c net.Conn) { c.Close() },
-		"answers garbage":     func(c net.Conn) { c.Write([]byte("\x00\xff not JSON\n")) },
-		"answers half a line": func(c net.Conn) { c.Write([]byte(`{"version":"1.0.0","answer":{"context":"x`)); c.Close() },
-		"answers for ever": func(c net.Conn) {
-			for err := error(nil); err == nil; {
-				_, err = c.Write([]byte(strings.Repeat(" ", 1<<16)))
-			}
-		},
-		"answers an error": func(c net.Conn) { c.Write([]byte(`{"version":"1.0.0","error":"the disk is full"}` + "\n")) },
-	}
-	for name, answer := range answers {
+	for name, answer := range brokenAnswers() {
 		t.Run(name, func(t *testing.T) {
 			listen(t, s.priya, answer)
 			var took time.Duration
@@ -141,6 +129,22 @@ func TestBrokenDaemonsAreSilence(t *testing.T) {
 
 	s.priya.StartDaemon()
 	once(t, "a good daemon after all of these", session.Hears(factPath, factText), factText)
+}
+
+// brokenAnswers are daemons that do not do what they should.
+func brokenAnswers() map[string]func(net.Conn) {
+	return map[string]func(net.Conn){
+		"hangs":               func(net.Conn) {},
+		"closes at once":      func(c net.Conn) { c.Close() },
+		"answers garbage":     func(c net.Conn) { c.Write([]byte("\x00\xff not JSON\n")) },
+		"answers half a line": func(c net.Conn) { c.Write([]byte(`{"version":"1.0.0","answer":{"context":"x`)); c.Close() },
+		"answers for ever": func(c net.Conn) {
+			for err := error(nil); err == nil; {
+				_, err = c.Write([]byte(strings.Repeat(" ", 1<<16)))
+			}
+		},
+		"answers an error": func(c net.Conn) { c.Write([]byte(`{"version":"1.0.0","error":"the disk is full"}` + "\n")) },
+	}
 }
 
 // listen takes the daemon's socket and answers each connection with answer; it ends with the test.

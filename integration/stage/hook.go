@@ -47,32 +47,68 @@ func (s Session) Payload(event string, fields map[string]any) string {
 // Payload gives a hook's stdin to knoot and returns the context that the agent gets.
 func (p *Person) Payload(dir, payload string) string {
 	p.t.Helper()
+	return p.Context(p.output(dir, payload))
+}
+
+func (p *Person) output(dir, payload string) string {
+	p.t.Helper()
 	result := p.Try(dir, payload, "knoot", "hook", "claude")
 	if result.Code != 0 || result.Stderr != "" {
 		p.t.Fatalf("a hook ended with exit %d and said %q", result.Code, result.Stderr)
 	}
-	return p.Context(result.Stdout)
+	return result.Stdout
 }
 
 // Context is what a hook's output tells the model.
 func (p *Person) Context(output string) string {
 	p.t.Helper()
+	return p.answer(output).HookSpecificOutput.AdditionalContext
+}
+
+// Denial is why a hook's output refuses the call; "" where it does not.
+func (p *Person) Denial(output string) string {
+	p.t.Helper()
+	answer := p.answer(output).HookSpecificOutput
+	if answer.PermissionDecision != "" && answer.PermissionDecision != "deny" {
+		p.t.Fatalf("a hook decides nothing but denials, this said %q", answer.PermissionDecision)
+	}
+	return answer.PermissionDecisionReason
+}
+
+// Held is why a Stop hook's output keeps the turn open; "" where it does not.
+func (p *Person) Held(output string) string {
+	p.t.Helper()
+	answer := p.answer(output)
+	if answer.Decision != "" && answer.Decision != "block" {
+		p.t.Fatalf("a hook's decision is block or none, this said %q", answer.Decision)
+	}
+	return answer.Reason
+}
+
+// answer is a hook's output in Claude Code's words.
+type answer struct {
+	Decision           string `json:"decision"`
+	Reason             string `json:"reason"`
+	HookSpecificOutput struct {
+		HookEventName            string `json:"hookEventName"`
+		AdditionalContext        string `json:"additionalContext"`
+		PermissionDecision       string `json:"permissionDecision"`
+		PermissionDecisionReason string `json:"permissionDecisionReason"`
+	} `json:"hookSpecificOutput"`
+}
+
+func (p *Person) answer(output string) (a answer) {
+	p.t.Helper()
 	if output == "" {
-		return ""
+		return a
 	}
-	var answer struct {
-		HookSpecificOutput struct {
-			HookEventName     string `json:"hookEventName"`
-			AdditionalContext string `json:"additionalContext"`
-		} `json:"hookSpecificOutput"`
-	}
-	if err := json.Unmarshal([]byte(output), &answer); err != nil {
+	if err := json.Unmarshal([]byte(output), &a); err != nil {
 		p.t.Fatalf("a hook printed what is no JSON: %v\n%s", err, output)
 	}
-	if answer.HookSpecificOutput.HookEventName == "" {
-		p.t.Fatalf("a hook's output does not name its event: %s", output)
+	if a.HookSpecificOutput.HookEventName == "" && a.Decision == "" {
+		p.t.Fatalf("a hook's output neither names its event nor decides: %s", output)
 	}
-	return answer.HookSpecificOutput.AdditionalContext
+	return a
 }
 
 // Start begins the session.
@@ -116,10 +152,38 @@ func (s Session) Write(file, text string) string {
 	return before + s.Hook("PostToolUse", fields)
 }
 
+// Asks is the hook before a Write of a file: why it is refused, "" where it is not. Nothing is written.
+func (s Session) Asks(file string) string {
+	s.Person.t.Helper()
+	return s.Person.Denial(s.Person.output(s.Dir, s.BeforeWrite(file)))
+}
+
+// BeforeWrite is the payload before a Write of a file.
+func (s Session) BeforeWrite(file string) string {
+	s.Person.t.Helper()
+	return s.Payload("PreToolUse", s.writes(file))
+}
+
+func (s Session) writes(file string) map[string]any {
+	return map[string]any{"tool_name": "Write", "tool_use_id": s.use("toolu"),
+		"tool_input": map[string]any{"file_path": filepath.Join(s.Dir, file), "content": "text\n"}}
+}
+
+// Waits ends the session's turn, and returns why knoot keeps it open; "" where it does not.
+func (s Session) Waits() string {
+	s.Person.t.Helper()
+	return s.Person.Held(s.Person.output(s.Dir, s.Payload("Stop", turnEnds())))
+}
+
+// turnEnds is what a Stop says beside what every event does.
+func turnEnds() map[string]any {
+	return map[string]any{"stop_hook_active": false, "background_tasks": []any{}, "session_crons": []any{}}
+}
+
 // Stop ends the session's turn.
 func (s Session) Stop() string {
 	s.Person.t.Helper()
-	return s.Hook("Stop", map[string]any{"stop_hook_active": false, "background_tasks": []any{}, "session_crons": []any{}})
+	return s.Hook("Stop", turnEnds())
 }
 
 func (s Session) call(tool string, input map[string]any) string {

@@ -4,6 +4,7 @@ package stage
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -305,6 +306,27 @@ func (p *Person) await(ended <-chan struct{}, output func() string) {
 
 // Socket is where the person's daemon listens.
 func (p *Person) Socket() string { return filepath.Join(p.KnootHome, "knootd.sock") }
+
+// Socketed puts one request to the person's daemon, as JSON, and returns its answer, which must be no error.
+func (p *Person) Socketed(request any) map[string]any {
+	p.t.Helper()
+	connection, err := net.Dial("unix", p.Socket())
+	check(p.t, err)
+	defer connection.Close()
+	check(p.t, json.NewEncoder(connection).Encode(request))
+	var answer map[string]any
+	check(p.t, json.NewDecoder(connection).Decode(&answer))
+	if answer["error"] != nil {
+		p.t.Fatalf("the daemon answers %v", answer["error"])
+	}
+	return answer
+}
+
+// Frozen stops the daemon where it is, as a machine without memory does, and returns what lets it go on.
+func (d *Daemon) Frozen() (thaw func()) {
+	_ = d.command.Process.Signal(syscall.SIGSTOP) // it may have ended
+	return func() { _ = d.command.Process.Signal(syscall.SIGCONT) }
+}
 
 // Kill ends the daemon with SIGKILL, and returns when it is gone.
 func (d *Daemon) Kill() {
