@@ -240,7 +240,7 @@ func BenchmarkHookAmongClaims(b *testing.B) {
 					output, err := command.CombinedOutput()
 					times = append(times, time.Since(began))
 					if err != nil || s.priya.In(b).Denial(string(output)) != "" != each.denied {
-						b.Fatalf("%v: %s", err, output)
+						b.Fatalf("%v, %q; hooks that failed: %q", err, output, failures(b, s.priya))
 					}
 				}, func() { run(b, s.priya.Command(s.hers, "git", "--version")) })
 				report(b, hook, git, 2.5)

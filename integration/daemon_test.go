@@ -27,7 +27,7 @@ func events(t *testing.T, p *stage.Person, dir, path string) []map[string]string
 	return story.Events
 }
 
-func failures(t *testing.T, p *stage.Person) string {
+func failures(t testing.TB, p *stage.Person) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(p.KnootHome, "failures"))
 	if err != nil && !os.IsNotExist(err) {

@@ -24,6 +24,8 @@ type Item struct {
 	Text  string // said, where Tool is empty
 	Tool  string // name of the tool to call
 	Input any    // the tool's input, as JSON
+	// After is closed when the model may answer with this item's turn; nil: at once.
+	After <-chan struct{}
 }
 
 // Request is one request that the model received.
@@ -65,6 +67,10 @@ type Model struct {
 	listener net.Listener
 	server   *http.Server
 	done     chan struct{}
+
+	// Asked is told of each request that the script answers, counted from 1, before it is answered. Set it before the
+	// agent starts.
+	Asked func(turn int)
 
 	mu       sync.Mutex
 	turn     int
@@ -124,6 +130,18 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, "text/event-stream", message(asked.Model, 0, []Item{{Text: `{"title":"a title"}`}}))
 	default:
 		turn, items := m.next(Request{Path: r.URL.Path, Body: body})
+		if m.Asked != nil {
+			m.Asked(turn)
+		}
+		for _, item := range items {
+			if item.After != nil {
+				select {
+				case <-item.After:
+				case <-r.Context().Done():
+					return // the agent went away
+				}
+			}
+		}
 		reply(w, "text/event-stream", message(asked.Model, turn, items))
 	}
 }
@@ -133,7 +151,7 @@ func (m *Model) next(request Request) (int, []Item) {
 	defer m.mu.Unlock()
 	m.requests = append(m.requests, request)
 	if len(m.script) == 0 {
-		return 1, []Item{{Text: "done"}}
+		return len(m.requests), []Item{{Text: "done"}}
 	}
 	items := m.script[min(m.turn, len(m.script)-1)]
 	m.turn++
