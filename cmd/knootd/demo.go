@@ -84,6 +84,7 @@ func (c *console) demo(ctx context.Context) (err error) {
 		{"Sam's agent opens the same file, in another clone. Nobody asks knoot.", s.briefSam},
 		{"Sam changes the file, without any agent, and pushes.", s.change},
 		{"Priya's next agent is told the fact, that it may be stale, and who changed the file.", s.briefPriya},
+		{"Two of Priya's agents are about to change one file. The second is refused, and told when it is free.", s.contend},
 		{"Ash joins by a key, reads, and leaves. What is written after stays closed to Ash's keys.", s.leave},
 	} {
 		fmt.Fprintf(c.stdout, "%s\n\n", c.bold(fmt.Sprintf("%d. %s", i+1, scene.title)))
@@ -521,27 +522,47 @@ func readOf(clone, event string) payload {
 	}
 }
 
+// heard is what a hook's output tells the model, and the person.
+type heard struct {
+	Context string // what is added to the model's context
+	Denial  string // why the call is refused
+	Person  string // the line that the person sees
+}
+
 // hook plays one payload through the installed executable, and returns the context that the agent's model would get.
 func (s *theatre) hook(ctx context.Context, clone, session string, p payload) (string, error) {
+	h, err := s.answerOf(ctx, clone, session, p)
+	return h.Context, err
+}
+
+func (s *theatre) answerOf(ctx context.Context, clone, session string, p payload) (h heard, err error) {
 	p["session_id"], p["cwd"] = session, clone
 	p["transcript_path"] = filepath.Join(s.dir, "home", session+".jsonl")
 	text, err := json.Marshal(p)
 	if err != nil {
-		return "", err
+		return h, err
 	}
 	out, err := s.run(ctx, clone, append(text, '\n'), []string{"CLAUDECODE=1", "CLAUDE_CODE_SESSION_ID=" + session}, "knoot", "hook", "claude")
 	if err != nil || out == "" {
-		return "", err
+		return h, err
 	}
 	var answer struct {
+		SystemMessage      string `json:"systemMessage"`
 		HookSpecificOutput struct {
-			AdditionalContext string `json:"additionalContext"`
+			AdditionalContext        string `json:"additionalContext"`
+			PermissionDecision       string `json:"permissionDecision"`
+			PermissionDecisionReason string `json:"permissionDecisionReason"`
 		} `json:"hookSpecificOutput"`
 	}
 	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		return "", fmt.Errorf("the hook printed %q, which no agent understands (%w)", out, err)
+		return h, fmt.Errorf("the hook printed %q, which no agent understands (%w)", out, err)
 	}
-	return answer.HookSpecificOutput.AdditionalContext, nil
+	specific := answer.HookSpecificOutput
+	h = heard{Context: specific.AdditionalContext, Person: answer.SystemMessage}
+	if specific.PermissionDecision == "deny" {
+		h.Denial = specific.PermissionDecisionReason
+	}
+	return h, nil
 }
 
 // startDaemon starts a daemon of one of the people, and waits until it listens.

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What the first of the demo's two agents is at.
+const demoIntent = "rewrite the invoice rounding to half-even"
+
+// contend plays two agents in one clone that write one file.
+func (s *theatre) contend(ctx context.Context) error {
+	clone, first, second := s.clone("priya"), "priya-wednesday", "priya-thursday"
+	for _, begin := range []struct{ session, prompt string }{{first, demoIntent}, {second, "show each price with its currency"}} {
+		for _, p := range []payload{
+			{"hook_event_name": "SessionStart", "source": "startup"},
+			{"hook_event_name": "UserPromptSubmit", "prompt": begin.prompt},
+		} {
+			if _, err := s.hook(ctx, clone, begin.session, p); err != nil {
+				return err
+			}
+		}
+	}
+	patience, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	// A hook allows rather than make its agent wait, so on a busy machine the first has its claim, and the second its denial, only
+	// when they ask again.
+	if err := s.until(patience, "the first agent does not hold the file that it is about to write", func() (bool, error) {
+		h, err := s.answerOf(ctx, clone, first, writeOf(clone, "PreToolUse", "toolu_first"))
+		if err == nil && h.Denial != "" {
+			err = fmt.Errorf("the first agent was refused: %s", h.Denial)
+		}
+		if err != nil {
+			return false, err
+		}
+		return s.holds(ctx, clone, first)
+	}); err != nil {
+		return err
+	}
+	if err := s.write(clone, "function total(items, currency) {\n  return halfEven(items.reduce((sum, item) => sum + item.price[currency], 0));\n}\n"); err != nil {
+		return err
+	}
+	if _, err := s.hook(ctx, clone, first, writeOf(clone, "PostToolUse", "toolu_first")); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.stdout, "   %s\n", s.dim("priya's agent at work on the rounding writes "+demoPath+". Her other agent is about to:"))
+
+	var refused heard
+	if err := s.until(patience, "the second agent was not refused", func() (denied bool, err error) {
+		refused, err = s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_second"))
+		return refused.Denial != "", err
+	}); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.stdout, "   %s\n%s\n", s.dim("the other agent, instead of writing, reads:"), quoted(refused.Denial))
+	if want := lacking(refused.Denial, []string{"knoot refused this edit", demoPath, "priya's agent", demoIntent, "its lease has", "Nothing was written."}); want != "" {
+		return fmt.Errorf("the denial does not say %q", want)
+	}
+	if refused.Person != "" {
+		fmt.Fprintf(s.stdout, "   %s\n%s\n", s.dim("and priya sees:"), quoted(refused.Person))
+	}
+	out, err := s.run(ctx, clone, nil, nil, "knoot", "who")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(s.stdout)
+	s.show("priya", "knoot who", out)
+
+	if _, err := s.hook(ctx, clone, first, payload{"hook_event_name": "Stop", "stop_hook_active": false, "background_tasks": []any{}}); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.stdout, "\n   %s\n", s.dim("The first agent's turn ends. At its next tool call, the other reads:"))
+	told := ""
+	if err := s.until(patience, "the second agent was not told that the file is free", func() (bool, error) {
+		text, err := s.hook(ctx, clone, second, readOf(clone, "PreToolUse"))
+		told += text
+		return strings.Contains(told, demoPath+", which you were denied, is free now"), err
+	}); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.stdout, quoted(told))
+	if err := s.until(patience, "the second agent does not hold the file, now that it is free", func() (bool, error) {
+		h, err := s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_third"))
+		if err == nil && h.Denial != "" {
+			err = fmt.Errorf("it was refused: %s", h.Denial)
+		}
+		if err != nil {
+			return false, err
+		}
+		return s.holds(ctx, clone, second)
+	}); err != nil {
+		return err
+	}
+	if _, err := s.hook(ctx, clone, second, payload{"hook_event_name": "SessionEnd", "reason": "other"}); err != nil {
+		return err
+	}
+	s.checked("one of the two wrote, the other was told who, why and for how long; once the file was free, its write was allowed.")
+	// The rounding is committed: what follows finds a clean tree.
+	return s.all(ctx, clone, []string{"commit", "-qam", "Half-even rounding"}, []string{"push", "-q"})
+}
+
+// until tries until it is so; it fails with a sentence when patience ends.
+func (s *theatre) until(patience context.Context, sentence string, try func() (bool, error)) error {
+	for {
+		if done, err := try(); err != nil || done {
+			return err
+		}
+		select {
+		case <-patience.Done():
+			return errors.New(sentence)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// holds asks `knoot who` whether a session holds the demo's file.
+func (s *theatre) holds(ctx context.Context, clone, session string) (bool, error) {
+	out, err := s.run(ctx, clone, nil, nil, "knoot", "who", "--json")
+	if err != nil {
+		return false, err
+	}
+	var who struct {
+		Sessions []struct {
+			Session string `json:"session"`
+			Claims  []struct {
+				Path string `json:"path"`
+			} `json:"claims"`
+		} `json:"sessions"`
+	}
+	if err := json.Unmarshal([]byte(out), &who); err != nil {
+		return false, fmt.Errorf("`knoot who --json` printed %q: %w", out, err)
+	}
+	for _, each := range who.Sessions {
+		for _, c := range each.Claims {
+			if strings.Contains(each.Session, session) && c.Path == demoPath {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}
+
+func writeOf(clone, event, call string) payload {
+	return payload{
+		"hook_event_name": event, "tool_name": "Write", "tool_use_id": call,
+		"tool_input": map[string]string{"file_path": filepath.Join(clone, filepath.FromSlash(demoPath)), "content": "…"},
+	}
+}
