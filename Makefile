@@ -48,6 +48,10 @@ test: ## every test, without the race detector
 rounds: ## two admins change the team at the same moment, 50 times
 	KNOOT_ROUNDS=50 $(GO) test ./gitlog -run TestTwoAdminsAtOnce -count=1 -timeout 30m
 
+.PHONY: race
+race: ## sixteen hooks ask for one file at the same instant, 500 times
+	KNOOT_ROUNDS=500 $(GO) test ./integration -run TestOneOfManyHooksAtTheSameInstantIsAllowed -count=1 -v -timeout 30m
+
 .PHONY: bench
 bench: ## the benchmarks; each says its budget
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...
