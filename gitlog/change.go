@@ -60,6 +60,19 @@ func newRosterChange(before *Roster, signer *Device, now Millis, tips func(Devic
 	return c, nil
 }
 
+// Change makes the entry that a change by this device adds to a chain whose state is r, and the state after it. It is
+// offered to no host: that is ChangeRoster. Cuts of whoever is removed are empty. The entry is nil where nothing changes.
+func (r *Roster) Change(signer *Device, now Millis, change func(*RosterChange) error) (*RosterCommit, *Roster, error) {
+	c, err := newRosterChange(r, signer, now, func(DeviceID, Millis) ([]Tip, error) { return nil, nil })
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := change(c); err != nil {
+		return nil, nil, err
+	}
+	return c.build()
+}
+
 // Before is the state that the change is made against, its names read.
 func (c *RosterChange) Before() *Roster { return c.before }
 
