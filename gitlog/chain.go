@@ -3,6 +3,7 @@ package gitlog
 import (
 	"bytes"
 	"crypto/ed25519"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -103,6 +104,32 @@ func (c *Chain) Link(seq uint64) ChainLink { return c.links[seq] }
 // Has says whether an entry of the chain has this seq and hash.
 func (c *Chain) Has(head RosterHead) bool {
 	return head.Seq < uint64(len(c.links)) && c.links[head.Seq].Hash == head.Hash
+}
+
+// HasHash says whether an entry of the chain has this hash.
+func (c *Chain) HasHash(hash Digest) bool {
+	return slices.ContainsFunc(c.links, func(l ChainLink) bool { return l.Hash == hash })
+}
+
+// HashEntry is the hash of an entry.
+func HashEntry(entry []byte) Digest { return sha256.Sum256(entry) }
+
+// Devices lists the devices that are in the team now, without pending ones.
+func (c *Chain) Devices() []DeviceID {
+	var ids []DeviceID
+	for id, d := range c.roster.Devices {
+		if !d.Pending {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, compareDevices)
+	return ids
+}
+
+// Live says whether a device is in the team now, and not pending.
+func (c *Chain) Live(id DeviceID) bool {
+	d := c.roster.Devices[id]
+	return d != nil && !d.Pending
 }
 
 // Rotated is the seq of the last entry by which tokens changed.

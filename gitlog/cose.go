@@ -16,6 +16,8 @@ type signingContext string
 const (
 	segmentContext signingContext = "knoot/segment/1"
 	rosterContext  signingContext = "knoot/roster/1"
+	liveContext    signingContext = "knoot/live/1"
+	grantContext   signingContext = "knoot/grant/1"
 )
 
 // Labels of the protected header.
