@@ -16,6 +16,7 @@ require (
 	github.com/hmarr/codeowners v1.2.1
 	github.com/mattn/go-isatty v0.0.20
 	github.com/peterbourgon/ff/v3 v3.4.0
+	github.com/quic-go/quic-go v0.65.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/viper v1.19.0
 	github.com/veraison/go-cose v1.3.0
