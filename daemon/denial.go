@@ -138,7 +138,7 @@ func (d *denial) shortest() string {
 // state says in short who has the file.
 func (h *heldFile) state(now time.Time) string {
 	left := ""
-	if !h.Until.IsZero() {
+	if !h.Until.IsZero() && !h.Holder.Person {
 		left = ", " + remaining(h.Until.Sub(now)) + " left"
 	}
 	if h.Turn {

@@ -111,6 +111,9 @@ type pastClaim struct {
 func (r *replay) apply(e *gitlog.Stored) {
 	key := pastKey{e.Author, sessionKey{Agent: e.Event.Agent, ID: e.Event.Session}}
 	s := r.sessions[key]
+	if e.Event.Session == "" {
+		return // nobody's, such as the end of a queue
+	}
 	if e.Kind == gitlog.SessionEnded {
 		delete(r.sessions, key)
 		return

@@ -129,7 +129,7 @@ func spokenEvent(kind string) string {
 	if words, ok := map[string]string{
 		"FileWritten":        "wrote it",
 		"PathRemoved":        "removed it",
-		"UngatedWrite":       "changed it outside of hooks",
+		"UngatedWrite":       "wrote it while somebody else held it",
 		"ClaimAcquired":      "claimed it",
 		"ClaimRenewed":       "went on with it",
 		"ClaimDenied":        "was refused it",
@@ -138,7 +138,7 @@ func spokenEvent(kind string) string {
 		"CrossBranchOverlap": "works on it on another branch too",
 		"StaleRead":          "had read an older state",
 		"CreateCollision":    "made the same new file",
-		"PathFreed":          "freed it",
+		"PathFreed":          "was told that it is free",
 		"MemoryPublished":    "left a fact",
 		"IntentDeclared":     "set out",
 		"PlanDeclared":       "planned",
