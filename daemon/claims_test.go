@@ -590,3 +590,120 @@ func TestFailureAllowsTheWrite(t *testing.T) {
 		t.Error("not denied once it works again")
 	}
 }
+
+// A file that three sessions wrote is a hub: whoever is refused stands in line, is told its place, and gets its turn.
+func TestHubIsTakenInTurns(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	var all []*agent
+	for _, name := range []string{"one", "two", "three", "four"} {
+		a := &agent{r: r, session: name}
+		all = append(all, a)
+		if denied := a.edit("src/index.js"); denied != "" {
+			t.Fatalf("%s: %q", name, denied)
+		}
+		if name != "four" {
+			a.stop()
+		}
+	}
+	if denied := all[0].edit("src/index.js"); !strings.Contains(denied, "You are number 1 in its queue.") || !strings.Contains(denied, "has 2 minutes") {
+		t.Errorf("the first in line: %q", denied)
+	}
+	if denied := all[1].edit("src/index.js"); !strings.Contains(denied, "You are number 2 in its queue.") {
+		t.Errorf("the second in line: %q", denied)
+	}
+	all[3].stop()
+	if denied := all[1].edit("src/index.js"); !strings.Contains(denied, "kept for ash's agent, whose turn it is (you are number 2") {
+		t.Errorf("out of turn: %q", denied)
+	}
+	hubs := d.arbitrations.all()[0].hubs()
+	if len(hubs) != 1 || hubs[0].Path != "src/index.js" || hubs[0].Holder != (sessionKey{}) ||
+		!slices.Equal(hubs[0].Queue, []sessionKey{{"claude", "one"}, {"claude", "two"}}) {
+		t.Errorf("hubs %+v", hubs)
+	}
+	if denied := all[0].edit("src/index.js"); denied != "" {
+		t.Errorf("in its turn: %q", denied)
+	}
+	all[0].stop()
+	// Whoever sits idle when its turn comes lets the next go first.
+	if denied := all[2].edit("src/index.js"); denied == "" {
+		t.Error("the third got before the second")
+	}
+	all[1].stop()
+	if denied := all[2].edit("src/index.js"); denied != "" {
+		t.Errorf("after the second sat idle: %q", denied)
+	}
+}
+
+// Somebody else's presence holds a file like a session; the person's own agents are told, and nobody is asked to wait.
+func TestPersonWhoHoldsAFile(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	wt, err := d.clones.find(t.Context(), r.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := wt.presence(t.Context(), "")
+	wt.clone.arbiter.present(by, "moving the tax tables")
+	wt.clone.arbiter.wrote(by, []string{"src/tax.js"}, nil)
+	own := &agent{r: r, session: "own"}
+	if answer := own.about("src/tax.js"); answer.Deny != "" || !strings.Contains(answer.Context, `src/tax.js: ash (a person) is at it too`) {
+		t.Errorf("their own agent: %+v", answer)
+	}
+	other := &agent{r: r, session: "other"}
+	answer := other.hook(EventPreTool, func(h *socket.Hook) { h.User, h.Places[0].Writes = "sam", []string{"src/tax.js"} })
+	if !strings.Contains(answer.Deny, `unfinished changes by ash (a person) (branch main, last write just now): "moving the tax tables"`) ||
+		strings.Contains(answer.Deny, "knoot wait") || strings.Contains(answer.Deny, "waits for") {
+		t.Errorf("another's agent: %q", answer.Deny)
+	}
+}
+
+// What the audit log says of a time is what was so then.
+func TestAuditLogSaysWhoHeldWhat(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	clock := newClock()
+	d := m.start(Options{Now: clock.now})
+	one, two := &agent{r: r, session: "one"}, &agent{r: r, session: "two"}
+	type moment struct {
+		at    gitlog.Millis
+		holds []string
+	}
+	var moments []moment
+	look := func() {
+		moments = append(moments, moment{d.now(), r.standingClaims(d)})
+		clock.pass(time.Minute)
+	}
+	for _, step := range []func(){
+		func() { one.edit("src/a.js") },
+		func() { two.edit("src/a.js", "src/b.js") },
+		func() { two.edit("src/b.js") },
+		func() { clock.pass(4 * time.Minute); one.read("src/a.js") },
+		func() { clock.pass(7 * time.Minute); two.read("src/c.js") },
+		func() { one.stop() },
+		func() { two.call(EventPreTool, "x", "src/d.js") },
+		func() { two.call(eventToolFailure, "x", "src/d.js") },
+		func() { clock.pass(11 * time.Minute) },
+		func() { two.edit("src/e.js"); two.hook(eventSessionEnd, nil) },
+	} {
+		step()
+		look()
+	}
+	d.tick()
+	settleAll(d)
+	clone := d.clones.all()[0].clone
+	for i, want := range moments {
+		var got []string
+		for _, s := range StandingAt(clone.Events(), want.at, func(gitlog.DeviceID) string { return "" }, func(gitlog.DeviceID, []byte) string { return "" }).Sessions {
+			for _, c := range s.Claims {
+				got = append(got, s.Session+" "+c.Path)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want.holds) {
+			t.Errorf("after step %d: the log says %q, it was %q", i, got, want.holds)
+		}
+	}
+}
