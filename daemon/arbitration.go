@@ -313,7 +313,7 @@ func (a *arbitration) happened(events []arbiter.Event) []occurrence {
 			a.pending = append(a.pending, out[i])
 		}
 	}
-	if len(a.pending) > maxPending {
+	if len(a.pending) > maxPending*5/4 { // not at each event
 		a.pending = slices.Clone(a.pending[len(a.pending)-maxPending:])
 	}
 	for _, f := range a.all.observers {
