@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -208,11 +209,11 @@ func TestGrammarKeys(t *testing.T) {
 			return err
 		}, nil, nil},
 		"roster-names": {intMap{1: make([]byte, 32), 2: map[any]any{}}, func(m intMap) error {
-			_, err := (&sealedNames{epoch: epoch.RoomEpoch, bytes: sealed(m, key)}).open(x.ring)
+			_, err := (&sealedNames{epoch: epoch.RoomEpoch, bytes: sealed(m, key), names: new(atomic.Pointer[Names])}).open(x.ring)
 			return err
 		}, nil, nil},
 		"name-record": {intMap{1: "Ash", 2: "ash@example.org", 3: "laptop", 4: []byte("src")}, func(m intMap) error {
-			_, err := (&sealedNames{epoch: epoch.RoomEpoch, bytes: sealed(intMap{1: make([]byte, 32), 2: map[any]any{RoomID{}: m}}, key)}).open(x.ring)
+			_, err := (&sealedNames{epoch: epoch.RoomEpoch, bytes: sealed(intMap{1: make([]byte, 32), 2: map[any]any{RoomID{}: m}}, key), names: new(atomic.Pointer[Names])}).open(x.ring)
 			return err
 		}, nil, nil},
 		"live-header": {intMap{1: uint64(1), 2: make([]byte, 32), 3: make([]byte, 16), 4: make([]byte, 8), 5: uint64(1), 6: make([]byte, 16), 7: uint64(50), 8: uint64(1), 9: uint64(1)},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"filippo.io/age"
 	"github.com/fxamacker/cbor/v2"
@@ -96,11 +97,16 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 			if file == nil {
 				continue
 			}
+			if known := epoch.opened.Load(); known != nil && known.by == device.ID {
+				ring[epoch.RoomEpoch] = known.key
+				continue
+			}
 			key, err := openKeyFile(file, with, r.nonce, epoch)
 			if err != nil {
 				first = cmp.Or(first, err)
 				continue
 			}
+			epoch.opened.Store(&openedEpoch{device.ID, key})
 			ring[epoch.RoomEpoch] = key
 		}
 	}
@@ -138,12 +144,16 @@ type sealedNames struct {
 	rest  Digest // of the entry's payload without this part
 	seq   uint64
 	by    author
+	names *atomic.Pointer[Names] // once opened; shared by all states that go on from the entry
 }
 
 func (s *sealedNames) open(ring Keyring) (Names, error) {
 	key := ring[s.epoch]
 	if key == nil {
 		return nil, fmt.Errorf("room %s, epoch %d: %w", s.epoch.Room, s.epoch.Number, errIdentity)
+	}
+	if known := s.names.Load(); known != nil {
+		return *known, nil
 	}
 	v, _, err := open(key.identity, s.bytes)
 	if err != nil {
@@ -182,6 +192,7 @@ func (s *sealedNames) open(ring Keyring) (Names, error) {
 	if rest != s.rest {
 		return nil, errMoved
 	}
+	s.names.Store(&names)
 	return names, nil
 }
 

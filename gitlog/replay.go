@@ -88,13 +88,21 @@ func (c *Clone) refresh(ctx context.Context) error {
 }
 
 // reload reads everything again; the journal's entries stay.
-func (c *Clone) reload(ctx context.Context) error {
+func (c *Clone) reload(ctx context.Context) error { return c.reloadWith(ctx, "", nil) }
+
+// reloadWith is reload with a roster that was verified already, if the accepted one is still at tip.
+func (c *Clone) reloadWith(ctx context.Context, tip Hash, roster *Roster) error {
 	c.reset()
 	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
 	if err != nil {
 		return err
 	}
-	if err := c.readRosterAt(ctx, found); err != nil {
+	if slices.ContainsFunc(found, func(r ref) bool { return r.Name == rosterRef && r.Hash == tip }) {
+		err = c.takeRoster(roster, nil)
+	} else {
+		err = c.readRosterAt(ctx, found)
+	}
+	if err != nil {
 		return err
 	}
 	fresh, err := c.readMovedIn(ctx, found)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"filippo.io/age"
 )
@@ -139,6 +140,14 @@ type Epoch struct {
 	Recipient string
 	recipient *age.HybridRecipient
 	since     uint64
+
+	opened atomic.Pointer[openedEpoch] // the last that OpenEpochs opened; an epoch is shared by all states that go on from it
+}
+
+// openedEpoch is an epoch's key and the device whose file, or ring, opened it.
+type openedEpoch struct {
+	by  DeviceID
+	key *EpochKey
 }
 
 // Current returns the room's current epoch.
@@ -276,7 +285,7 @@ func (r *Roster) apply(e *rosterEntry, files map[string][]byte) error {
 	}
 	if e.sealed != nil && !r.bare {
 		r.sealed = append(r.sealed, sealedNames{
-			epoch: r.Rooms[r.General].Current().RoomEpoch, bytes: e.sealed, rest: e.restDigest, seq: e.seq, by: w.by,
+			epoch: r.Rooms[r.General].Current().RoomEpoch, bytes: e.sealed, rest: e.restDigest, seq: e.seq, by: w.by, names: new(atomic.Pointer[Names]),
 		})
 	}
 	return nil

@@ -145,7 +145,7 @@ func (c *Clone) adoptRoster(ctx context.Context, from *remote, own, tip Hash, ro
 	if from != nil {
 		delete(c.problems, from.inbox+"team/roster")
 	}
-	return c.reload(ctx)
+	return c.reloadWith(ctx, tip, roster.clone()) // whoever has the verified one is to see it as it is
 }
 
 // TrustRoster takes over the roster that the host shows, though it does not go on from the accepted one: its chain must hold the

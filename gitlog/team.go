@@ -28,14 +28,14 @@ func (c *Clone) readRosterAt(ctx context.Context, found []ref) error {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
 		return nil
 	}
-	return c.takeRoster(chain)
+	roster, err := VerifyRoster(c.settings.Team, chain)
+	return c.takeRoster(roster, err)
 }
 
-// takeRoster makes a chain the clone's roster; a problem, and no roster, where it is not the team's or goes back behind
-// what was seen before.
-func (c *Clone) takeRoster(chain []RosterCommit) error {
+// takeRoster makes what VerifyRoster said of a chain the clone's roster; a problem, and no roster, where it is not the team's or
+// goes back behind what was seen before.
+func (c *Clone) takeRoster(roster *Roster, err error) error {
 	c.roster = nil
-	roster, err := VerifyRoster(c.settings.Team, chain)
 	if err != nil && roster == nil {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
 		return nil
