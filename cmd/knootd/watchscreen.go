@@ -301,7 +301,6 @@ func (s *watchScreen) whoRows(width int) (rows []string) {
 	if len(standing.Sessions) == 0 {
 		return []string{s.row(width, cell{dimStyle, "Nobody. Start an agent in this repository."})}
 	}
-	holders := holdersOf(standing)
 	names := widest(8, width/3, s.labels()...)
 	var all []string
 	for _, each := range standing.Sessions {
@@ -328,7 +327,7 @@ func (s *watchScreen) whoRows(width int) (rows []string) {
 		}
 		for _, path := range each.Waiting {
 			text := "waits for " + plain(path)
-			if by := holders[path]; by != "" {
+			if by := holderOf(standing, each, path); by != "" {
 				text += " (" + plain(by) + ")"
 			}
 			states = append(states, cell{yellowStyle, text})
@@ -369,12 +368,6 @@ func doingOf(each *daemon.StandingSession) string {
 
 // fileRows are the files that are held, and those that somebody waits for.
 func (s *watchScreen) fileRows(width int, now time.Time) (rows []string) {
-	waiting := map[string]int{}
-	for _, each := range s.now.Standing.Sessions {
-		for _, path := range each.Waiting {
-			waiting[path]++
-		}
-	}
 	labels, all := s.labels(), []string{}
 	for _, each := range s.now.Standing.Sessions {
 		for _, k := range each.Claims {
@@ -400,7 +393,13 @@ func (s *watchScreen) fileRows(width int, now time.Time) (rows []string) {
 			if k.Hub {
 				cells = append(cells, cell{cyanStyle, "  hub"})
 			}
-			if n := waiting[k.Path]; n > 0 {
+			n := 0
+			for w := range s.now.Standing.Sessions {
+				if inTheWayOf(&s.now.Standing.Sessions[w], each, k) {
+					n++
+				}
+			}
+			if n > 0 {
 				cells = append(cells, cell{yellowStyle, fmt.Sprintf("  %d wait", n)})
 			}
 			rows = append(rows, s.row(width, cells...))

@@ -23,13 +23,14 @@ func busy() (*daemon.Watch, time.Time) {
 	w := &daemon.Watch{Number: 9, Memory: 3, All: 12, Standing: &daemon.Standing{You: "priya@example.com", Sessions: []daemon.StandingSession{
 		{Session: "1a2b3c4d-0000", Agent: "claude", Name: "reviewer", Branch: main, Worktree: "/home/priya/shop",
 			Intent: "rewrite the tax rounding", Plan: "rewriting tax rounding", Decided: []string{"half-even", "at the invoice total"},
-			Claims: []daemon.StandingClaim{{Path: "src/billing.js", Until: at(-8 * time.Minute)}, {Path: "package.json", Until: at(-40 * time.Second), Hub: true}}},
+			Claims: []daemon.StandingClaim{{Path: "src/billing.js", Branch: main, Until: at(-8 * time.Minute)}, {Path: "package.json", Branch: main, Until: at(-40 * time.Second), Hub: true}}},
 		{Session: "5e6f7a8b-0000", Agent: "claude", Branch: main, Worktree: "/home/priya/shop", Intent: "add decimals to the cart, and tests for them",
 			Waiting: []string{"src/billing.js"}, Claims: []daemon.StandingClaim{}},
 		{Session: "9c0d1e2f-0000", Agent: "claude", Branch: side, Worktree: "/home/priya/shop-cart",
-			Claims: []daemon.StandingClaim{{Path: "src/cart.js", Until: at(-9*time.Minute - 50*time.Second)}}},
+			Claims: []daemon.StandingClaim{{Path: "src/cart.js", Branch: side, Until: at(-9*time.Minute - 50*time.Second)},
+				{Path: "src/billing.js", Branch: side, Until: at(-9 * time.Minute)}}},
 		{Session: "priya@example.com in /home/priya/shop", Member: "priya@example.com", Person: true, Branch: main, Worktree: "/home/priya/shop",
-			Claims: []daemon.StandingClaim{{Path: "src/styles/app.css", Until: at(-3 * time.Minute)}}},
+			Claims: []daemon.StandingClaim{{Path: "src/styles/app.css", Branch: main, Until: at(-3 * time.Minute)}}},
 	}}, Hubs: []daemon.Hub{{Path: "src/routes.js", Branch: main, Until: at(-90 * time.Second), Queue: []string{"claude-9c0d1e2f"}}}}
 	for _, e := range []daemon.WatchEvent{
 		{At: at(26 * time.Hour), Kind: "SessionStarted", Who: "reviewer", Branch: main},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -73,21 +74,22 @@ func (c *console) whoWas(ctx context.Context, text string, asJSON bool) error {
 		sum := sha256.Sum256([]byte(gitDir))
 		places[[16]byte(sum[:16])] = root
 	}
-	standing := daemon.StandingAt(clone.Events(), gitlog.MillisOf(at),
-		func(id gitlog.DeviceID) string {
-			if roster := clone.Roster(); roster != nil {
-				if m := roster.MemberOf(id); m != nil {
-					return m.Address
-				}
+	member := func(id gitlog.DeviceID) string {
+		if roster := clone.Roster(); roster != nil {
+			if m := roster.MemberOf(id); m != nil {
+				return m.Address
 			}
-			return ""
-		},
+		}
+		return ""
+	}
+	standing := daemon.StandingAt(clone.Events(), gitlog.MillisOf(at), member,
 		func(id gitlog.DeviceID, worktree []byte) string {
 			if id != clone.Device().ID || len(worktree) != 16 {
 				return ""
 			}
 			return places[[16]byte(worktree)]
 		})
+	standing.You = member(clone.Device().ID)
 	if asJSON {
 		return c.printJSON(whoJSON(standing))
 	}
@@ -141,14 +143,13 @@ func (c *console) printStanding(s *daemon.Standing, now time.Time) {
 		fmt.Fprintln(c.stdout, "Nobody is here.")
 		return
 	}
-	holders := holdersOf(s)
 	for i := range s.Sessions {
 		each := &s.Sessions[i]
 		if i > 0 {
 			fmt.Fprintln(c.stdout)
 		}
 		fmt.Fprintln(c.stdout, c.bold(plain(s.Label(each)))+c.dim(c.whereabouts(s, each)))
-		for _, line := range factsOf(each, holders, now) {
+		for _, line := range factsOf(s, each, now) {
 			for n, text := range wrap(line.text, helpWidth-2-whoColumn) {
 				name := line.name
 				if n > 0 {
@@ -197,21 +198,26 @@ func shortBranch(ref string) string { return strings.TrimPrefix(ref, "refs/heads
 // whoLine is a line about a session.
 type whoLine struct{ name, text string }
 
-// holdersOf says who holds a path.
-func holdersOf(s *daemon.Standing) map[string]string {
-	holders := map[string]string{}
+// inTheWayOf reports whether a claim of one session is what another waits for: on the same branch or in the same worktree.
+func inTheWayOf(waiting, holder *daemon.StandingSession, k daemon.StandingClaim) bool {
+	return waiting != holder && slices.Contains(waiting.Waiting, k.Path) &&
+		(waiting.Worktree == holder.Worktree || waiting.Branch != "" && waiting.Branch == k.Branch)
+}
+
+// holderOf says who holds a path that a session waits for; "" where it is free, or reserved for another.
+func holderOf(s *daemon.Standing, waiting *daemon.StandingSession, path string) string {
 	for i := range s.Sessions {
 		for _, k := range s.Sessions[i].Claims {
-			if holders[k.Path] == "" {
-				holders[k.Path] = s.Label(&s.Sessions[i])
+			if k.Path == path && inTheWayOf(waiting, &s.Sessions[i], k) {
+				return s.Label(&s.Sessions[i])
 			}
 		}
 	}
-	return holders
+	return ""
 }
 
 // factsOf is what there is to say about a session, in lines.
-func factsOf(each *daemon.StandingSession, holders map[string]string, now time.Time) (lines []whoLine) {
+func factsOf(s *daemon.Standing, each *daemon.StandingSession, now time.Time) (lines []whoLine) {
 	if each.Intent != "" {
 		lines = append(lines, whoLine{"doing", plain(oneLine(each.Intent))})
 	}
@@ -235,7 +241,7 @@ func factsOf(each *daemon.StandingSession, holders map[string]string, now time.T
 	var waits []string
 	for _, path := range each.Waiting {
 		text := plain(path)
-		if by := holders[path]; by != "" {
+		if by := holderOf(s, each, path); by != "" {
 			text += " (held by " + plain(by) + ")"
 		}
 		waits = append(waits, text)
