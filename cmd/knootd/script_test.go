@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
@@ -28,7 +29,7 @@ func TestMain(m *testing.M) { os.Exit(stage.Run(m)) }
 //	person NAME   goes on as somebody else, with a home, a git configuration and keys of their own
 //	daemon        starts a daemon, and waits until it listens; it ends with the script
 //	listen KIND   puts something else on the daemon's socket: one that hangs, or one that answers garbage
-//	hook SESSION EVENT [TOOL PATH]
+//	hook SESSION EVENT [TOOL PATH|PROMPT]
 //	              is a hook of Claude Code in the working directory; what it prints is the script's stdout
 func TestScripts(t *testing.T) {
 	bin := stage.Executables(t, stage.Version)
@@ -182,11 +183,19 @@ func listen(ts *testscript.TestScript, kind string) {
 	})
 }
 
+// hooksRun numbers hooks: one with the same ids soon after another counts as the same.
+var hooksRun atomic.Int64
+
 // runHook gives a payload to the shim. On a busy machine that may say nothing, and count a failure, rather than make its agent
 // wait: then the same comes again.
 func runHook(ts *testscript.TestScript, args []string) {
-	payload := map[string]any{"session_id": args[0], "cwd": ts.MkAbs("."), "hook_event_name": args[1], "source": "startup"}
-	if len(args) > 2 {
+	payload := map[string]any{"session_id": args[0], "cwd": ts.MkAbs("."), "hook_event_name": args[1]}
+	switch len(args) {
+	case 2:
+		payload["source"] = "startup"
+	case 3:
+		payload["prompt"] = args[2]
+	case 4:
 		payload["tool_name"] = args[2]
 		payload["tool_input"] = map[string]any{"file_path": ts.MkAbs(args[3])}
 	}
@@ -196,10 +205,10 @@ func runHook(ts *testscript.TestScript, args []string) {
 		}
 		return 0
 	}
-	for i := range 50 {
-		if len(args) > 2 {
-			payload["tool_use_id"] = fmt.Sprintf("toolu_%s_%d", args[3], i)
-		}
+	for range 50 {
+		i := hooksRun.Add(1)
+		payload["prompt_id"] = fmt.Sprintf("prompt_%d", i)
+		payload["tool_use_id"] = fmt.Sprintf("toolu_%d", i)
 		text, err := json.Marshal(payload)
 		ts.Check(err)
 		before := failures()
