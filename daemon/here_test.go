@@ -232,3 +232,27 @@ func TestHubsAreListedWithTheirQueue(t *testing.T) {
 		t.Errorf("%+v", hubs)
 	}
 }
+
+func TestAFileThatManyWroteIsAHub(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	for _, id := range []string{"alpha-1-session", "beta-12-session", "beta-34-session"} {
+		var hubs []Hub
+		if r.order("hubs", aPerson, nil, &hubs); len(hubs) != 0 {
+			t.Errorf("before %s wrote: %+v", id, hubs)
+		}
+		a := &agent{r: r, session: id}
+		a.hook(EventPreTool, func(h *socket.Hook) {
+			h.Tool, h.ToolUse, h.Places[0].Writes = "Write", "call of "+id, []string{"src/billing.js"}
+		})
+		r.write("src/billing.js", "by "+id+"\n")
+		a.hook(EventPostTool, func(h *socket.Hook) {
+			h.Tool, h.ToolUse, h.Places[0].Writes = "Write", "call of "+id, []string{"src/billing.js"}
+		})
+		r.order("release", &socket.Caller{Session: id}, PathRequest{Path: "src/billing.js"}, nil)
+	}
+	var hubs []Hub
+	r.order("hubs", aPerson, nil, &hubs)
+	if len(hubs) != 1 || hubs[0].Path != "src/billing.js" || hubs[0].Listed || hubs[0].Holder != "" || hubs[0].Until != 0 || len(hubs[0].Queue) != 0 {
+		t.Errorf("%+v", hubs)
+	}
+}

@@ -91,7 +91,8 @@ func (a *arbitration) heldPath(h arbiter.Hold) string {
 	return a.pathOf(h.Path)
 }
 
-// hubs returns the files that are hubs now because somebody holds them or waits for them as one, by path.
+// hubs returns the files that are hubs now, since somebody holds them or waits for them as one, or since enough sessions wrote
+// them lately; by path.
 func (a *arbitration) hubs() []HubStanding {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,6 +124,11 @@ func (a *arbitration) hubs() []HubStanding {
 			if w.Class == arbiter.Hub {
 				hub(w.Who, w.Path)
 			}
+		}
+	}
+	for _, w := range a.sequencer.Writes(arbiter.Token{}, arbiter.Order{}, now) {
+		if _, known := found[place{w.Path.Own, w.Branch}]; !known && a.sequencer.Queue(w.Who, arbiter.Want{Path: w.Path}, now).Hub {
+			hub(w.Who, w.Path)
 		}
 	}
 	out := make([]HubStanding, 0, len(found))

@@ -38,7 +38,7 @@ has it.`,
 		for {
 			r.For = max(time.Until(end).Milliseconds(), 0)
 			var answer daemon.WaitAnswer
-			err := c.ask(ctx, "wait", r, &answer, 0)
+			err := c.ask(ctx, "wait", r, &answer, time.Until(end)+askTime)
 			switch {
 			case ctx.Err() != nil:
 				return errSaid // whoever interrupted it knows

@@ -64,7 +64,7 @@ kind, session, who, path, other, branch, text}; absent ones are "".`,
 // observe asks the daemon what there is to see. It answers when that changes.
 func (c *console) observe(ctx context.Context, r daemon.WatchRequest) (*daemon.Watch, error) {
 	w := &daemon.Watch{}
-	err := c.ask(ctx, "watch", r, w, 0)
+	err := c.ask(ctx, "watch", r, w, watchPatience)
 	if errors.Is(err, socket.ErrGone) {
 		return &daemon.Watch{Again: true, Number: r.After, Memory: r.Memory}, nil
 	}
@@ -73,6 +73,9 @@ func (c *console) observe(ctx context.Context, r daemon.WatchRequest) (*daemon.W
 	}
 	return w, nil
 }
+
+// watchPatience is more than the daemon waits for a change before it answers that there is none.
+const watchPatience = time.Minute
 
 // watchAgain is how long watch waits until it looks for a daemon again, and watchPause how long between two answers, so that a
 // storm of events is drawn a few times a second.
