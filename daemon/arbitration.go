@@ -145,7 +145,7 @@ type arbitration struct {
 	origin    [16]byte                  // guarded by mu: the sequencer's id in audit logs
 	names     arbiterNames              // guarded by mu
 	file      *stateFile[arbiterRecord] // guarded by mu; nil: nothing is kept
-	based     int64                     // guarded by mu: the file's size when it was last written anew
+	based     int64                     // guarded by mu: the file's size when it was last written anew; 0: by an earlier daemon
 	failed    bool                      // guarded by mu: the last write failed, and that was logged
 	since     []*arbiterRecord          // guarded by mu: what was appended while the file is being written anew
 	syncing   *time.Timer               // guarded by mu: syncs the file; nil: nothing is to be synced
@@ -250,7 +250,6 @@ func (a *arbitration) open(clone *gitlog.Clone) error {
 	if err := a.file.append(&arbiterRecord{Origin: a.origin[:], Term: a.sequencer.Term}); err != nil {
 		return err
 	}
-	a.based = a.file.size
 	return nil
 }
 
@@ -389,15 +388,24 @@ func (a *arbitration) sync() {
 }
 
 // owedIn returns the events of a worktree's sessions that are in no audit log yet, oldest first, and the sequencer's id there.
+// Those of worktrees that were removed are any other's.
 func (a *arbitration) owedIn(root string) (owed []occurrence, origin [16]byte) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, o := range a.pending {
-		if o.Root == root {
+	pending := slices.Clone(a.pending)
+	origin = a.origin
+	a.mu.Unlock()
+	ours := map[string]bool{root: true}
+	for _, o := range pending {
+		own, looked := ours[o.Root]
+		if !looked {
+			own = !there(o.Root, "")
+			ours[o.Root] = own
+		}
+		if own {
 			owed = append(owed, o)
 		}
 	}
-	return owed, a.origin
+	return owed, origin
 }
 
 // settled takes note that these are in an audit log.
@@ -418,9 +426,11 @@ func (a *arbitration) settled(orders []arbiter.Order) {
 // forgive drops what is owed of a directory in which there is no knoot.
 func (a *arbitration) forgive(root string) {
 	owed, _ := a.owedIn(root)
-	orders := make([]arbiter.Order, len(owed))
-	for i, o := range owed {
-		orders[i] = o.Order
+	var orders []arbiter.Order
+	for _, o := range owed {
+		if o.Root == root {
+			orders = append(orders, o.Order)
+		}
 	}
 	a.settled(orders)
 }

@@ -126,7 +126,7 @@ func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.O
 	}
 	var written []string
 	for _, o := range happened {
-		if o.Kind == gitlog.FileWritten {
+		if o.Kind == gitlog.FileWritten && o.Root == wt.root {
 			written = append(written, o.Path)
 		}
 	}
@@ -142,8 +142,12 @@ func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.O
 	var settled []*stateRecord
 	var orders []arbiter.Order
 	met := map[sessionKey]bool{}
-	worktree := sha256.Sum256([]byte(wt.repo.GitDir))
+	id := sha256.Sum256([]byte(wt.repo.GitDir))
 	for _, o := range happened {
+		worktree := id[:16]
+		if o.Root != wt.root {
+			worktree = nil // it is gone, and its id with it
+		}
 		if key := o.Key; key != (sessionKey{}) && !o.Person && !met[key] {
 			met[key] = true
 			if !d.state.isAnnounced(key, oc.common) {
@@ -151,7 +155,7 @@ func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.O
 				if o.Kind != gitlog.SessionStarted {
 					start := oc.clone.NewEntry(gitlog.SessionStarted)
 					start.Time, start.Nonce = o.Time, nonceOf(origin, o.Order, "start")
-					start.Event = &gitlog.Event{Agent: key.Agent, Session: key.ID, Branch: o.OnBranch, Worktree: worktree[:16]}
+					start.Event = &gitlog.Event{Agent: key.Agent, Session: key.ID, Branch: o.OnBranch, Worktree: worktree}
 					events = append(events, start)
 				}
 			}
@@ -159,7 +163,7 @@ func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.O
 		e := oc.clone.NewEntry(o.Kind)
 		e.Time, e.Nonce = o.Time, nonceOf(origin, o.Order, "")
 		e.Event = &gitlog.Event{Order: &gitlog.Order{Sequencer: origin, Term: o.Order.Term, Seq: o.Order.Seq}, Late: o.Late, Agent: o.Key.Agent,
-			Session: o.Key.ID, Subagent: o.Subagent, Person: o.Person, Branch: o.OnBranch, Worktree: worktree[:16], Until: o.Until,
+			Session: o.Key.ID, Subagent: o.Subagent, Person: o.Person, Branch: o.OnBranch, Worktree: worktree, Until: o.Until,
 			Class: uint64(o.Class), Reason: uint64(o.Reason), Text: o.Text, OldBranch: o.WasBranch}
 		if o.Person {
 			e.Event.Agent = ""
@@ -169,7 +173,7 @@ func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.O
 		}
 		if o.Path != "" {
 			e.Event.Paths = []gitlog.EventPath{{Path: o.Path}}
-			if o.Kind == gitlog.FileWritten {
+			if o.Kind == gitlog.FileWritten && o.Root == wt.root {
 				e.Event.Paths[0].Blob = blobs[o.Path]
 			}
 		}

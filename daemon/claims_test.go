@@ -470,15 +470,20 @@ func TestArbitersFileIsWrittenAnew(t *testing.T) {
 	two.call(EventPreTool, "open", "src/b.js")
 	settleAll(d)
 	a := d.arbitrations.all()[0]
-	before := a.file.size
+	size := func() int64 {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.file.size
+	}
+	before := size()
 	for range 200 {
 		one.edit("src/a.js")
 	}
 	if err := a.rewrite(); err != nil {
 		t.Fatal(err)
 	}
-	if a.file.size > before*20 {
-		t.Errorf("%d bytes, %d before 200 writes", a.file.size, before)
+	if now := size(); now > before*20 {
+		t.Errorf("%d bytes, %d before 200 writes", now, before)
 	}
 	two.edit("src/c.js")
 	settleAll(d)
@@ -565,6 +570,28 @@ func TestPathFreedWithinASecond(t *testing.T) {
 		d.settle(t.Context(), wt)
 		return countEvents(d, gitlog.PathFreed) == 1
 	})
+}
+
+// A worktree that is removed while its session holds something: what follows is in the audit log all the same.
+func TestWorktreeThatIsRemoved(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	clock := newClock()
+	d := m.start(Options{Now: clock.now})
+	m.git(r.root, "add", ".")
+	m.git(r.root, "commit", "-qm", "knoot")
+	m.git(r.root, "worktree", "add", "-q", "-b", "side", filepath.Join(m.vars["HOME"], "side"))
+	side := &repository{m: m, root: filepath.Join(m.vars["HOME"], "side")}
+	(&agent{r: side, session: "one"}).edit("src/a.js")
+	settleAll(d)
+	m.git(r.root, "worktree", "remove", "--force", side.root)
+	clock.pass(time.Hour)
+	d.arbitrations.tick()
+	(&agent{r: r, session: "two"}).edit("src/b.js")
+	settleAll(d)
+	if n := countEvents(d, gitlog.ClaimReleased); n != 1 {
+		t.Errorf("%d events ClaimReleased, want 1", n)
+	}
 }
 
 // A panic in the way of a claim is an allowed write, and the next claim works.
