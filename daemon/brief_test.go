@@ -637,7 +637,7 @@ func TestInjections(t *testing.T) {
 		whole := fact("n"+s, "", s)
 		whole.Area = s
 		in := input(EventSessionStart, f, whole)
-		in.Area, in.Session = s, []string{s, "a.js"}
+		in.Area, in.Session, in.Turn = s, []string{s, "a.js"}, []string{"a.js"}
 		in.Source, in.Since = "resume", &SinceLast{Last: now, Ended: []EndedFact{{Name: s, By: &BriefAuthor{s, true}}}, Files: []ChangedFile{{Path: s, By: s, Commit: s}}}
 		in.Budget.Resume = 9000
 		who := Peer{Member: s, Agent: s}
