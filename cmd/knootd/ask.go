@@ -40,7 +40,7 @@ func (c *console) perform(ctx context.Context, op string, body, answer any) erro
 }
 
 // ask has an operation done by the daemon; socket.ErrAbsent where none answers. The answer's JSON is read into answer unless
-// that is nil. wait is how long the daemon may take.
+// that is nil. wait is how long the daemon may take; 0: as long as it takes.
 func (c *console) ask(ctx context.Context, op string, body, answer any, wait time.Duration) error {
 	location, err := socket.Locate(c.getenv)
 	if err != nil {
@@ -53,8 +53,11 @@ func (c *console) ask(ctx context.Context, op string, body, answer any, wait tim
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
-	defer cancel()
+	if wait > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
 	response, err := location.Ask(ctx, &socket.Request{Op: op, Dir: c.dir, Caller: c.caller(), Body: text})
 	switch {
 	case err != nil:

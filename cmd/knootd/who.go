@@ -148,8 +148,8 @@ func (c *console) printStanding(s *daemon.Standing, now time.Time) {
 		if i > 0 {
 			fmt.Fprintln(c.stdout)
 		}
-		fmt.Fprintln(c.stdout, c.bold(plain(s.Label(each)))+c.dim(c.whereabouts(s, each)))
-		for _, line := range factsOf(s, each, now) {
+		fmt.Fprintln(c.stdout, c.bold(plain(s.Label(each)))+"  "+c.dim(whereabouts(s, each)))
+		for _, line := range c.factsOf(s, each, now) {
 			for n, text := range wrap(line.text, helpWidth-2-whoColumn) {
 				name := line.name
 				if n > 0 {
@@ -164,8 +164,8 @@ func (c *console) printStanding(s *daemon.Standing, now time.Time) {
 // whoColumn is the width of the column that says what the lines below a session are about.
 const whoColumn = 10
 
-// whereabouts says whose session it is, and where, on the rest of its line.
-func (c *console) whereabouts(s *daemon.Standing, each *daemon.StandingSession) string {
+// whereabouts says whose session it is, and on which branch.
+func whereabouts(s *daemon.Standing, each *daemon.StandingSession) string {
 	var parts []string
 	switch {
 	case each.Person:
@@ -178,10 +178,7 @@ func (c *console) whereabouts(s *daemon.Standing, each *daemon.StandingSession) 
 	} else {
 		parts = append(parts, "on "+plain(shortBranch(each.Branch)))
 	}
-	if each.Worktree != "" {
-		parts = append(parts, "in "+plain(c.homely(each.Worktree)))
-	}
-	return "  " + strings.Join(parts, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // homely writes a path below the person's home as they would.
@@ -217,7 +214,10 @@ func holderOf(s *daemon.Standing, waiting *daemon.StandingSession, path string) 
 }
 
 // factsOf is what there is to say about a session, in lines.
-func factsOf(s *daemon.Standing, each *daemon.StandingSession, now time.Time) (lines []whoLine) {
+func (c *console) factsOf(s *daemon.Standing, each *daemon.StandingSession, now time.Time) (lines []whoLine) {
+	if each.Worktree != "" {
+		lines = append(lines, whoLine{"in", plain(c.homely(each.Worktree))})
+	}
 	if each.Intent != "" {
 		lines = append(lines, whoLine{"doing", plain(oneLine(each.Intent))})
 	}
