@@ -52,6 +52,10 @@ rounds: ## two admins change the team at the same moment, 50 times
 race: ## sixteen hooks ask for one file at the same instant, 500 times
 	KNOOT_ROUNDS=500 $(GO) test ./integration -run TestOneOfManyHooksAtTheSameInstantIsAllowed -count=1 -v -timeout 30m
 
+.PHONY: replay
+replay: ## a session of 1,000 turns among 20 others: what it is told, in figures
+	KNOOT_TURNS=1000 $(GO) test ./daemon -run TestALongSessionAmongMany -count=1 -v -timeout 30m
+
 .PHONY: bench
 bench: ## the benchmarks; each says its budget
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 30m ./...

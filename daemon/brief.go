@@ -581,16 +581,30 @@ func (c *composer) put(budget int, first string, invite bool) bool {
 	return true
 }
 
+// deniedCause says, in words, what was refused.
+func deniedCause(denied []DeniedFile) string {
+	var paths []string
+	for _, f := range denied {
+		paths = append(paths, f.Path)
+	}
+	return "denial of a write of " + somePaths(paths)
+}
+
+// somePaths names the first of some paths, and counts the rest.
+func somePaths(paths []string) string {
+	if len(paths) == 1 {
+		return quotePath(paths[0])
+	}
+	return quotePath(paths[0]) + " and " + strconv.Itoa(len(paths)-1) + " more"
+}
+
 // cause says, in words, which hook a brief answered.
 func cause(in *BriefInput) string {
 	call := func(when string) string {
-		switch len(in.Call) {
-		case 0:
+		if len(in.Call) == 0 {
 			return when + " a tool call"
-		case 1:
-			return when + " a tool call on " + quotePath(in.Call[0])
 		}
-		return when + " a tool call on " + quotePath(in.Call[0]) + " and " + strconv.Itoa(len(in.Call)-1) + " more"
+		return when + " a tool call on " + somePaths(in.Call)
 	}
 	switch in.Event {
 	case EventSessionStart:

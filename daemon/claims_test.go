@@ -190,7 +190,7 @@ func TestRefusalsOfATurnBecomeShorter(t *testing.T) {
 	}
 	var shown []string
 	for _, s := range history.Shown {
-		if s.Cause == "denial" {
+		if len(s.Denied) > 0 {
 			shown = append(shown, s.Text)
 		}
 	}

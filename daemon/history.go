@@ -51,10 +51,26 @@ func ReadHistory(home *gitlog.Home, now time.Time) (*History, error) {
 		return nil, err
 	}
 	slices.SortStableFunc(h.Shown, func(a, b Shown) int { return a.At.Compare(b.At) })
+	for i := range h.Shown {
+		r := &h.Shown[i]
+		if s := all[sessionKey{r.Agent, r.Session}]; s != nil && len(r.Denied) > 0 {
+			r.Written = !slices.ContainsFunc(r.Denied, func(f DeniedFile) bool { return !s.wroteSince(f, gitlog.MillisOf(r.At)) })
+		}
+	}
 	for key, s := range all {
 		if at := s.seen.Time(); at.After(h.LastHook[s.home].At) {
 			h.LastHook[s.home] = HookSeen{Agent: key.Agent, At: at}
 		}
 	}
 	return h, nil
+}
+
+// wroteSince says whether a session, or one of its subagents, wrote a file after at.
+func (s *session) wroteSince(f DeniedFile, at gitlog.Millis) bool {
+	for _, c := range s.contexts {
+		if t := c.touched[f.Root][f.Path]; t != nil && t.Wrote != 0 && t.At > at {
+			return true
+		}
+	}
+	return false
 }

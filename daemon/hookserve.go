@@ -59,6 +59,17 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 	if !said.repeated {
 		r.after = said.after
 	}
+	if h.Event == eventStop && !said.repeated && !h.Repaired {
+		// First: a turn that is held open keeps its claims.
+		if shown := said.brief(ctx); shown != nil {
+			r.Answer.Hold = shown.Text
+			r.unwritten = func() {
+				said.takeBack()
+				said.arbitrate(d.work)
+			}
+			return r
+		}
+	}
 	refused := said.arbitrate(ctx)
 	if h.Repaired {
 		return r
@@ -70,15 +81,11 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		}
 		return r
 	}
-	if said.repeated {
+	if said.repeated || h.Event == eventStop {
 		return r
 	}
 	if shown := said.brief(ctx); shown != nil {
-		if h.Event == eventStop {
-			r.Answer.Hold = shown.Text
-		} else {
-			r.Answer.Context = shown.Text
-		}
+		r.Answer.Context = shown.Text
 		r.unwritten = said.takeBack
 	}
 	return r
@@ -425,7 +432,9 @@ func (c *hookCall) refuse(refused *denial, answer *socket.Answer) {
 	defer st.mu.Unlock()
 	ctx := st.sessions[c.key].context(c.h.Subagent)
 	var files []string
+	var denied []DeniedFile
 	for i, h := range refused.Held {
+		denied = append(denied, DeniedFile{Root: h.Root, Path: h.Path})
 		file := h.Root + "\x00" + h.Path
 		if n := ctx.refused[file]; i == 0 || n < refused.Nth {
 			refused.Nth = n
@@ -443,8 +452,8 @@ func (c *hookCall) refuse(refused *denial, answer *socket.Answer) {
 		answer.Person = refused.person()
 	}
 	c.told = &stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Refused: files,
-		Shown: &Shown{Agent: c.h.Agent, Session: c.h.Session, Subagent: c.h.Subagent, At: c.now.Time(), Event: c.h.Event, Cause: "denial",
-			Bytes: len(answer.Deny), Text: answer.Deny}}
+		Shown: &Shown{Agent: c.h.Agent, Session: c.h.Session, Subagent: c.h.Subagent, At: c.now.Time(), Event: c.h.Event, Cause: deniedCause(denied),
+			Denied: denied, Bytes: len(answer.Deny), Text: answer.Deny}}
 	st.commit(c.told)
 }
 

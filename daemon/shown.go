@@ -22,9 +22,15 @@ type Shown struct {
 	Bytes    int       `json:"bytes"`
 	Text     string    `json:"text"`
 	// Cleared says that the context began anew here, so that earlier lines may be said again.
-	Cleared bool            `json:"cleared,omitempty"`
-	Lines   []LineDigest    `json:"lines"` // Brief.Told
-	Facts   []DeliveredFact `json:"facts"`
+	Cleared bool `json:"cleared,omitempty"`
+	// Denied are the files of a write that was refused; Text is the reason then. Written says that the session wrote them all
+	// later; ReadHistory knows.
+	Denied  []DeniedFile `json:"denied,omitempty"`
+	Written bool         `json:"-"`
+	// News counts what was told of what happened, by kind.
+	News  map[NewsKind]int `json:"news,omitempty"`
+	Lines []LineDigest     `json:"lines"` // Brief.Told
+	Facts []DeliveredFact  `json:"facts"`
 }
 
 // DeliveredFact is a fact or a cached answer that a brief carried. Its strings are as stored: clean them before they are
@@ -37,10 +43,16 @@ type DeliveredFact struct {
 	Stale  bool   `json:"stale,omitempty"`
 }
 
+// DeniedFile is a file that somebody else held.
+type DeniedFile struct {
+	Root string `json:"root"` // of the worktree
+	Path string `json:"path"` // relative to it
+}
+
 // Record makes the record of a brief that was told.
 func (b *Brief) Record(in *BriefInput, agent, session, subagent string) Shown {
 	return Shown{Agent: agent, Session: session, Subagent: subagent, At: in.Now, Event: in.Event, Source: in.Source, Cause: b.Cause,
-		Bytes: b.Bytes, Text: b.Text, Cleared: b.Clear, Lines: b.Told, Facts: b.Facts}
+		Bytes: b.Bytes, Text: b.Text, Cleared: b.Clear, Lines: b.Told, Facts: b.Facts, News: b.News}
 }
 
 // PrintShown prints what was told, oldest first: a line with time, session, event, bytes and cause, then the text as the model

@@ -33,13 +33,23 @@ func ParseFailures(text []byte) []Failure {
 
 // Stats is what briefs were worth over a time. The JSON keys are stable.
 type Stats struct {
-	Since         string         `json:"since"`    // RFC 3339, UTC, with milliseconds
-	Sessions      int            `json:"sessions"` // that were told something
-	Briefs        int            `json:"briefs"`   // hooks that told something
-	Bytes         int            `json:"bytes"`    // said in all
-	Facts         int            `json:"facts"`    // facts and cached answers delivered
-	Authors       []AuthorCount  `json:"authors"`  // whose, the most first; never null
-	Stale         int            `json:"stale"`    // of Facts, those marked possibly stale
+	Since    string        `json:"since"`    // RFC 3339, UTC, with milliseconds
+	Sessions int           `json:"sessions"` // that were told something
+	Briefs   int           `json:"briefs"`   // hooks that told something
+	Bytes    int           `json:"bytes"`    // said in all
+	Facts    int           `json:"facts"`    // facts and cached answers delivered
+	Authors  []AuthorCount `json:"authors"`  // whose, the most first; never null
+	Stale    int           `json:"stale"`    // of Facts, those marked possibly stale
+	// News counts what was told of what happened, by kind. Never null.
+	News map[NewsKind]int `json:"news"`
+	// Denials are writes that were refused: of them DenialsFreed were followed by word that the file is free, and
+	// DenialsWritten by a write of that session. Holds are turns that were held open.
+	Denials        int `json:"denials"`
+	DenialsFreed   int `json:"denials_freed"`
+	DenialsWritten int `json:"denials_written"`
+	Holds          int `json:"holds"`
+	// UngatedWrites are writes of a file by somebody who did not hold it, as far as its holder or its writer was told.
+	UngatedWrites int            `json:"ungated_writes"`
 	RepeatedLines int            `json:"repeated_lines"`
 	RepeatedBytes int            `json:"repeated_bytes"` // told twice to one context; must be 0
 	Failures      []FailureCount `json:"failures"`       // hooks that failed open, by code, the most first; never null
@@ -61,7 +71,8 @@ type FailureCount struct {
 
 // ComputeStats counts the records and failures from since on.
 func ComputeStats(records []Shown, failures []Failure, since time.Time) Stats {
-	s := Stats{Since: since.UTC().Format(stampFormat), Authors: []AuthorCount{}, Failures: []FailureCount{}}
+	s := Stats{Since: since.UTC().Format(stampFormat), Authors: []AuthorCount{}, Failures: []FailureCount{}, News: map[NewsKind]int{}}
+	denied := map[[2]string]int{} // denials of a session after which nothing was heard yet
 	sessions := map[[2]string]bool{}
 	authors := map[BriefAuthor]int{}
 	said := map[[3]string]map[string]bool{}
@@ -74,7 +85,11 @@ func ComputeStats(records []Shown, failures []Failure, since time.Time) Stats {
 			said[context] = map[string]bool{}
 		}
 		counts := !r.At.Before(since)
-		for _, line := range blockItems(r.Text) {
+		lines := blockItems(r.Text)
+		if len(r.Denied) > 0 {
+			lines = nil // a refusal is said as often as there is one
+		}
+		for _, line := range lines {
 			key := string(appendLasting(nil, line)) // told yesterday and today it is the same line
 			if said[context][key] && counts {
 				s.RepeatedLines++
@@ -85,7 +100,26 @@ func ComputeStats(records []Shown, failures []Failure, since time.Time) Stats {
 		if r.Text == "" || !counts {
 			continue
 		}
-		sessions[[2]string{r.Agent, r.Session}] = true
+		session := [2]string{r.Agent, r.Session}
+		sessions[session] = true
+		for kind, n := range r.News {
+			s.News[kind] += n
+		}
+		if len(r.Denied) > 0 {
+			s.Denials++
+			denied[session]++
+			if r.Written {
+				s.DenialsWritten++
+			}
+			continue
+		}
+		if r.News[NewsFreed]+r.News[NewsTurn] > 0 {
+			s.DenialsFreed += denied[session]
+			denied[session] = 0
+		}
+		if r.Event == eventStop {
+			s.Holds++
+		}
 		s.Briefs++
 		s.Bytes += r.Bytes
 		s.Facts += len(r.Facts)
@@ -96,7 +130,7 @@ func ComputeStats(records []Shown, failures []Failure, since time.Time) Stats {
 			}
 		}
 	}
-	s.Sessions = len(sessions)
+	s.Sessions, s.UngatedWrites = len(sessions), max(s.News[NewsUngated], s.News[NewsCrossed])
 	for who, n := range authors {
 		s.Authors = append(s.Authors, AuthorCount{Author: who.Name, Agent: who.Agent, Facts: n})
 	}
@@ -155,6 +189,13 @@ func (s *Stats) Print(w io.Writer, now time.Time) error {
 		for _, a := range s.Authors {
 			fmt.Fprintf(&b, "    %d of %s\n", a.Facts, authorWords(a.Author, a.Agent))
 		}
+	}
+	if s.Denials > 0 {
+		fmt.Fprintf(&b, "  %s: %d followed by word that the file is free, %d by a write of that session; %s held open\n", count(s.Denials, "denial"), s.DenialsFreed,
+			s.DenialsWritten, count(s.Holds, "turn"))
+	}
+	if s.UngatedWrites > 0 {
+		fmt.Fprintf(&b, "  %s of a file that somebody else held\n", count(s.UngatedWrites, "write"))
 	}
 	if s.RepeatedLines > 0 {
 		fmt.Fprintf(&b, "  %s (%s) told twice to one context: a mistake of knoot, please report it\n", count(s.RepeatedLines, "line"), count(s.RepeatedBytes, "byte"))

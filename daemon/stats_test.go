@@ -55,6 +55,7 @@ func TestStats(t *testing.T) {
 	s := ComputeStats(records, failures, now.Add(-7*day))
 	want := Stats{Since: "2026-11-23T12:00:00.000Z", Sessions: 2, Briefs: 3, Bytes: bytes, Facts: 4, Stale: 2,
 		Authors:  []AuthorCount{{"priya", false, 2}, {"sam", true, 2}},
+		News:     map[NewsKind]int{},
 		Failures: []FailureCount{{"daemon-absent", 2, "2026-11-30T11:00:00.000Z"}, {"slow", 1, "2026-11-29T12:00:00.000Z"}}}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("%+v\nwant %+v", s, want)
@@ -71,6 +72,7 @@ func TestStats(t *testing.T) {
 func TestStatsPrinted(t *testing.T) {
 	s := Stats{Since: "2026-11-23T12:00:00.000Z", Sessions: 1, Briefs: 2, Bytes: 500, Facts: 3, Stale: 1, RepeatedLines: 1, RepeatedBytes: 40,
 		Authors:  []AuthorCount{{"priya", false, 2}, {"sam\n", true, 1}},
+		News:     map[NewsKind]int{},
 		Failures: []FailureCount{{"daemon-absent", 2, "2026-11-30T11:00:00.000Z"}}}
 	var b strings.Builder
 	if err := s.Print(&b, now); err != nil {
@@ -93,7 +95,31 @@ func TestStatsPrinted(t *testing.T) {
 		t.Errorf("%q, %v", b.String(), err)
 	}
 	text, err := json.Marshal(empty)
-	if want := `{"since":"2026-11-30T12:00:00.000Z","sessions":0,"briefs":0,"bytes":0,"facts":0,"authors":[],"stale":0,"repeated_lines":0,"repeated_bytes":0,"failures":[]}`; err != nil || string(text) != want {
+	if want := `{"since":"2026-11-30T12:00:00.000Z","sessions":0,"briefs":0,"bytes":0,"facts":0,"authors":[],"stale":0,"news":{},"denials":0,"denials_freed":0,"denials_written":0,"holds":0,"ungated_writes":0,"repeated_lines":0,"repeated_bytes":0,"failures":[]}`; err != nil || string(text) != want {
 		t.Errorf("%s, %v\nwant %s", text, err, want)
+	}
+}
+
+func TestStatsOfDenials(t *testing.T) {
+	denied := []DeniedFile{{Root: "/shop", Path: "a.js"}}
+	refusal := Shown{Agent: "claude", Session: "a", At: now, Event: EventPreTool, Bytes: 7, Text: "refused", Denied: denied, Written: true}
+	again := refusal
+	again.At, again.Written = now.Add(time.Minute), false
+	free := Shown{Agent: "claude", Session: "a", At: now.Add(2 * time.Minute), Event: eventStop, Bytes: 4, Text: "free", News: map[NewsKind]int{NewsFreed: 1}}
+	late := again
+	late.At = now.Add(3 * time.Minute)
+	other := Shown{Agent: "claude", Session: "b", At: now, Event: EventPrompt, Bytes: 4, Text: "news", News: map[NewsKind]int{NewsUngated: 2, NewsChanged: 1}}
+	s := ComputeStats([]Shown{refusal, again, free, late, other}, nil, now)
+	if s.Denials != 3 || s.DenialsFreed != 2 || s.DenialsWritten != 1 || s.Holds != 1 || s.UngatedWrites != 2 || s.Briefs != 2 || s.Bytes != 8 || s.RepeatedLines != 0 || s.News[NewsChanged] != 1 {
+		t.Errorf("%+v", s)
+	}
+	var b strings.Builder
+	if err := s.Print(&b, now); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"  3 denials: 2 followed by word that the file is free, 1 by a write of that session; 1 turn held open\n", "  2 writes of a file that somebody else held\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("printed\n%swant in it\n%s", b.String(), want)
+		}
 	}
 }
