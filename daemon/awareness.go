@@ -372,10 +372,11 @@ func (c *hookCall) notes(p hookPlace, a *arbitration, v *arbiter.View, who arbit
 	}
 	for _, path := range p.Writes {
 		want := a.want(path, false)
-		for _, l := range v.Lefts(who, want.Path, now) {
+		for _, l := range slices.Backward(v.Lefts(who, want.Path, now)) {
 			by, key := peer(l.Session)
-			notes = append(notes, News{Key: "left " + key.String() + " " + path + " " + strconv.FormatUint(uint64(l.Time), 36), Kind: NewsLeft, At: l.Time,
+			notes = append(notes, News{Key: "left " + key.String() + " " + path, Kind: NewsLeft, At: l.Time,
 				Root: p.Root, Path: path, By: by})
+			break // whoever left it before, it is one file with changes
 		}
 		for _, h := range v.Elsewhere(who, want, now) {
 			by, key := peer(h.Session)
@@ -401,6 +402,9 @@ func (c *hookCall) notes(p hookPlace, a *arbitration, v *arbiter.View, who arbit
 // presentFor is how long after its last hook a session counts as at work.
 const presentFor = gitlog.Millis(30 * 60 * 1000)
 
+// nearFor is how long after it wrote a file a session counts as at work in it; while it holds the file it does anyway.
+const nearFor = gitlog.Millis(10 * 60 * 1000)
+
 // peersOf are the other sessions that are at work in a repository. The arbitration is locked.
 func peersOf(a *arbitration, v *arbiter.View, clone *gitlog.Clone, me arbiter.Who, self sessionKey, now gitlog.Millis, plans map[string]*gitlog.Plan,
 	intents map[sessionKey]string) []BriefPeer {
@@ -411,7 +415,7 @@ func peersOf(a *arbitration, v *arbiter.View, clone *gitlog.Clone, me arbiter.Wh
 		}
 	}
 	for _, w := range slices.Backward(v.Writes(me.Session, arbiter.Order{}, now)) {
-		if !w.Removed {
+		if !w.Removed && w.Time+nearFor >= now {
 			add(w.Session, a.pathOf(w.Path))
 		}
 	}

@@ -260,7 +260,7 @@ type item struct {
 
 func (i *item) text(news factNews, now time.Time) string {
 	if i.fact != nil {
-		return factLines(i.fact.fact, i.fact.path, news, now)
+		return factLines(i.fact.fact, i.fact.path, news, now, max(i.fact.nth, 1))
 	}
 	return i.write()
 }
@@ -519,6 +519,9 @@ func (c *composer) put(budget int, first string, invite bool) bool {
 		news := newFact
 		if i.fact != nil {
 			news = c.news(i.fact.fact)
+			if news == doubtedFact || news == restoredFact {
+				i.fact.nth = c.count(i, news)
+			}
 		}
 		text := "\n" + i.text(news, c.in.Now)
 		switch {
@@ -549,6 +552,9 @@ func (c *composer) put(budget int, first string, invite bool) bool {
 			f := i.fact.fact
 			name, text := knownDigests(f)
 			marks = []LineDigest{name, text, i.fact.line}
+			if i.fact.nth > 0 {
+				marks = append(marks, i.shortLine(news, i.fact.nth))
+			}
 			c.brief.Facts = append(c.brief.Facts, DeliveredFact{ID: f.ID, Name: f.Name, Author: f.Author, Agent: f.Agent, Stale: f.Stale})
 		}
 		for kind, n := range i.kinds {
@@ -596,6 +602,21 @@ func somePaths(paths []string) string {
 		return quotePath(paths[0])
 	}
 	return quotePath(paths[0]) + " and " + strconv.Itoa(len(paths)-1) + " more"
+}
+
+// shortLine is the digest of what is said of a fact without its text, for the nth time.
+func (i *item) shortLine(news factNews, nth int) LineDigest {
+	line := factLines(i.fact.fact, i.fact.path, news, time.Time{}, 1)
+	return digestOf("fact line", string(appendLasting(nil, line)), ordinal(nth))
+}
+
+// count says for which time what is said of a fact without its text is said.
+func (c *composer) count(i *item, news factNews) int {
+	nth := 1
+	for c.told.has(i.shortLine(news, nth)) {
+		nth++
+	}
+	return nth
 }
 
 // cause says, in words, which hook a brief answered.

@@ -208,6 +208,7 @@ type candidate struct {
 	fact *BriefFact
 	place
 	words int // of the prompt in its name and text
+	nth   int // for which time it is said that it is in doubt, or stands again; 0: that is not said
 	line  LineDigest
 }
 

@@ -84,16 +84,17 @@ const (
 	restoredFact          // the same, and what spoke against it is gone
 )
 
-// factLines are the lines of a fact: one, and one more for each thing that speaks against it.
-func factLines(f *BriefFact, path string, news factNews, now time.Time) string {
+// factLines are the lines of a fact: one, and one more for each thing that speaks against it. nth says that the same was said
+// before, of another text under this name.
+func factLines(f *BriefFact, path string, news factNews, now time.Time, nth int) string {
 	var b strings.Builder
 	name, who := quoteName(f.Name, maxNameBytes), authorWords(f.Author, f.Agent)+formerWords(f.Former)+", "+ago(now, f.At)
 	fmt.Fprintf(&b, "- %s: ", factPlace(f, path))
 	switch news {
 	case doubtedFact:
-		fmt.Fprintf(&b, "what you were told as %s is in doubt (%s)", name, who)
+		fmt.Fprintf(&b, "what you were told as %s is in doubt%s (%s)", name, againWords(nth), who)
 	case restoredFact:
-		fmt.Fprintf(&b, "what you were told as %s stands again (%s)", name, who)
+		fmt.Fprintf(&b, "what you were told as %s stands again%s (%s)", name, againWords(nth), who)
 	default:
 		if f.Cache {
 			b.WriteString("cached answer ")
