@@ -393,11 +393,13 @@ func TestWhatWasLeftIsToldBeforeAWrite(t *testing.T) {
 	clock.pass(4 * time.Minute)
 	const line = "- src/billing.js: ash's agent left uncommitted changes here 4 minutes ago"
 	wantText(t, "two, before a read,", two.read("src/billing.js"))
+	fails := func() {
+		two.hook(eventToolFailure, func(h *socket.Hook) { h.Tool, h.ToolUse, h.Places[0].Writes = "Write", "src/billing.js", []string{"src/billing.js"} })
+	}
 	wantText(t, "two, before its write,", two.before("src/billing.js").Context, line)
+	fails()
 	wantText(t, "two, again,", two.before("src/billing.js").Context)
-	two.hook("PostToolUseFailure", func(h *socket.Hook) {
-		h.Tool, h.ToolUse, h.Places[0].Writes = "Write", "src/billing.js", []string{"src/billing.js"}
-	})
+	fails()
 	two.stop()
 	wantText(t, "three, before its write,", three.before("src/billing.js").Context, line)
 }
