@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"filippo.io/age"
@@ -67,4 +70,83 @@ func TestKeysByHand(t *testing.T) {
 			t.Errorf("%s: %x, want %x", c.name, c.got, want)
 		}
 	}
+}
+
+// A recipient has one spelling, so that two devices cannot have one key under two.
+func TestARecipientHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	identity, err := age.GenerateHybridIdentity()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := identity.Recipient().String()
+	if r, err := parseRecipient(text); err != nil || r.String() != text {
+		t.Fatalf("as age writes it: %v", err)
+	}
+	const alphabet = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+	spellings := map[string]string{"upper case": strings.ToUpper(text), "upper case behind the prefix": text[:7] + strings.ToUpper(text[7:]),
+		"a space": text[:len(text)-1] + " ", "a newline": text + "\n"}
+	for i := range text {
+		if upper := strings.ToUpper(text[i : i+1]); upper != text[i:i+1] {
+			spellings[fmt.Sprint("upper case at ", i)] = text[:i] + upper + text[i+1:]
+		}
+	}
+	// Five bits a letter are more than the bytes have; what is left over could be anything.
+	values := make([]byte, 0, len(text))
+	for _, c := range text[7 : len(text)-6] {
+		values = append(values, byte(strings.IndexRune(alphabet, c)))
+	}
+	spare := len(values) * 5 % 8
+	if spare == 0 {
+		t.Fatal("nothing is left over")
+	}
+	for left := byte(1); left < 1<<spare; left++ {
+		other := slices.Clone(values)
+		other[len(other)-1] |= left
+		spellings[fmt.Sprint("left over ", left)] = "age1pq1" + bech32Letters(alphabet, other) + bech32Letters(alphabet, bech32Checksum("age1pq", other))
+	}
+	if got := "age1pq1" + bech32Letters(alphabet, values) + bech32Letters(alphabet, bech32Checksum("age1pq", values)); got != text {
+		t.Fatal("the test's own checksum is not Bech32's")
+	}
+	for name, other := range spellings {
+		if _, err := parseRecipient(other); err == nil {
+			t.Errorf("%s was taken", name)
+		}
+	}
+}
+
+func bech32Letters(alphabet string, values []byte) string {
+	letters := make([]byte, len(values))
+	for i, v := range values {
+		letters[i] = alphabet[v]
+	}
+	return string(letters)
+}
+
+// bech32Checksum is that of BIP 173.
+func bech32Checksum(prefix string, values []byte) []byte {
+	var all []byte
+	for _, c := range []byte(prefix) {
+		all = append(all, c>>5)
+	}
+	all = append(all, 0)
+	for _, c := range []byte(prefix) {
+		all = append(all, c&31)
+	}
+	sum := uint32(1)
+	for _, v := range append(append(all, values...), make([]byte, 6)...) {
+		top := sum >> 25
+		sum = sum&0x1ffffff<<5 ^ uint32(v)
+		for i, generator := range []uint32{0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3} {
+			if top>>i&1 == 1 {
+				sum ^= generator
+			}
+		}
+	}
+	sum ^= 1
+	checksum := make([]byte, 6)
+	for i := range checksum {
+		checksum[i] = byte(sum>>(5*(5-i))) & 31
+	}
+	return checksum
 }

@@ -2,14 +2,21 @@ package gitlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime"
 	"slices"
+	"sync"
+	"sync/atomic"
 )
 
 const rosterRef = ownRefs + "team/roster"
 
 // maxRosterFiles bounds the files of one roster commit: field 7 costs 67 bytes a file, and an entry is at most 256 KiB.
 const maxRosterFiles = 8_192
+
+// maxRosterReaders is how many entries are read side by side at most: with more, readers wait for each other.
+const maxRosterReaders = 4
 
 // readRosterAt reads the accepted roster, checks it against what was pinned, and opens the epochs that this device can
 // open. Where it is not here yet the clone has none.
@@ -75,20 +82,39 @@ func readRosterChain(ctx context.Context, objects *objectStore, tip Hash) ([]Ros
 	if err != nil {
 		return nil, err
 	}
+	// Side by side: each start of a program reads the whole chain, and each entry has a file for each device.
 	chain := make([]RosterCommit, len(commits))
-	for i, commit := range commits {
-		files, err := objects.readFiles(ctx, commit.Tree, fileLimits{Files: maxRosterFiles, Bytes: maxRosterEntry})
-		if err != nil {
-			return nil, fmt.Errorf("roster entry %d: %w", i, err)
-		}
-		entry, ok := files["entry"]
-		if !ok {
-			return nil, fmt.Errorf("roster entry %d: the commit has no file `entry`", i)
-		}
-		delete(files, "entry")
-		chain[i] = RosterCommit{Entry: entry, Files: files}
+	failures := make([]error, len(commits))
+	var next atomic.Int64
+	var readers sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), maxRosterReaders) {
+		readers.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(commits); i = int(next.Add(1)) - 1 {
+				if chain[i], failures[i] = readRosterCommit(ctx, objects, commits[i]); failures[i] != nil {
+					failures[i] = fmt.Errorf("roster entry %d: %w", i, failures[i])
+					next.Store(int64(len(commits))) // what comes after it counts for nothing
+				}
+			}
+		})
+	}
+	readers.Wait()
+	if at := slices.IndexFunc(failures, func(err error) bool { return err != nil }); at >= 0 {
+		return nil, failures[at]
 	}
 	return chain, nil
+}
+
+func readRosterCommit(ctx context.Context, objects *objectStore, commit *logCommit) (RosterCommit, error) {
+	files, err := objects.readFiles(ctx, commit.Tree, fileLimits{Files: maxRosterFiles, Bytes: maxRosterEntry})
+	if err != nil {
+		return RosterCommit{}, err
+	}
+	entry, ok := files["entry"]
+	if !ok {
+		return RosterCommit{}, errors.New("the commit has no file `entry`")
+	}
+	delete(files, "entry")
+	return RosterCommit{Entry: entry, Files: files}, nil
 }
 
 // writeRosterCommit stores one entry on top of parent.
