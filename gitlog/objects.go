@@ -102,7 +102,7 @@ type objectStore struct {
 	writer rawObjects
 }
 
-// openObjects chooses how to reach the objects: go-git's storage where it can (an append costs 2 ms, and 10 ms with
+// openObjects chooses how to reach the objects: their files, and go-git for packs, where it can (an append costs 2 ms, and 10 ms with
 // processes), else git itself. bulk chooses git itself for reading even there: over a whole history it is the faster one, and
 // indifferent to the size of the repository's packs.
 func openObjects(ctx context.Context, repo *Repository, bulk bool) (*objectStore, error) {

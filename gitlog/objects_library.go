@@ -22,7 +22,7 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// libraryObjects reads objects through go-git's storage, and writes them as loose ones itself. The storage, not git.PlainOpen,
+// libraryObjects reads and writes loose objects itself, and reads packed ones through go-git's storage. The storage, not git.PlainOpen,
 // which refuses repositories for extensions that do not touch objects.
 type libraryObjects struct {
 	dirs []string // the repository's own objects directory, then its alternates'
