@@ -734,3 +734,38 @@ func TestAuditLogSaysWhoHeldWhat(t *testing.T) {
 		}
 	}
 }
+
+// A private session claims, and says no more than whose it is.
+func TestPrivateSessionClaimsWithoutWords(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	one := &agent{r: r, session: "one"}
+	one.hook(EventPrompt, func(h *socket.Hook) { h.Private, h.Prompt = true, "rewriting tax rounding for invoices" })
+	settleAll(d)
+	one.hook(EventPreTool, func(h *socket.Hook) { h.Private, h.Places[0].Writes = true, []string{"src/tax.js"} })
+	denied := (&agent{r: r, session: "two"}).edit("src/tax.js")
+	if !strings.Contains(denied, "is about to be changed by ash's agent (branch main, claimed just now; its lease has 10 minutes, more if they go on).\n") {
+		t.Errorf("denied: %q", denied)
+	}
+}
+
+// Of the lines that claims bring into a brief none is said while nothing is shared: a session alone is told nothing.
+func TestSessionAloneHearsNothingOfClaims(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	m.start(Options{})
+	a := &agent{r: r, session: "one"}
+	for _, path := range []string{"src/a.js", "src/b.js", "src/a.js"} {
+		if answer := a.about(path); *answer != (socket.Answer{}) {
+			t.Errorf("before %s: %+v", path, answer)
+		}
+		r.write(path, "x")
+		if answer := a.call(EventPostTool, "call "+path, path); *answer != (socket.Answer{}) {
+			t.Errorf("after %s: %+v", path, answer)
+		}
+	}
+	if answer := a.hook(eventStop, nil); *answer != (socket.Answer{}) {
+		t.Errorf("at the turn's end: %+v", answer)
+	}
+}
