@@ -307,6 +307,7 @@ type openClone struct {
 
 	settling sync.Mutex // held by whoever settles what is owed
 	followed atomic.Pointer[claimSettings]
+	people   sync.Map // addresses of persons, by KNOOT_USER
 
 	mu       sync.Mutex
 	trees    []*worktree   // guarded by mu
@@ -529,6 +530,7 @@ func (oc *openClone) tick() {
 	oc.refreshIfMoved()
 	oc.later(func(ctx context.Context) {
 		oc.followSettings(ctx)
+		oc.knowPeople()
 		for _, wt := range trees {
 			wt.rules.Warm(ctx)
 			oc.d.settle(ctx, wt)

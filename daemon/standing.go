@@ -142,7 +142,26 @@ func (a *arbitration) hubs() []HubStanding {
 // party is a session, or one of its subagents, as it stands in a worktree now. The branch is read from files.
 func (wt *worktree) party(ctx context.Context, key sessionKey, subagent, user string) party {
 	branch, _, _ := wt.tree.Branch(ctx) // "" where it cannot be told: that of the worktree alone
-	return party{Key: key, Subagent: subagent, Owner: personOf(wt.clone.clone, user), Root: wt.root, Branch: branch}
+	return party{Key: key, Subagent: subagent, Owner: wt.clone.person(user), Root: wt.root, Branch: branch}
+}
+
+// person is the address of a session's person (personOf). A hook does not wait for it while the clone is busy: what was so at the
+// last tick counts.
+func (oc *openClone) person(user string) string {
+	if address, known := oc.people.Load(user); known {
+		return address.(string)
+	}
+	address := personOf(oc.clone, user)
+	oc.people.Store(user, address)
+	return address
+}
+
+// knowPeople looks again who the persons of sessions are: the team may have changed.
+func (oc *openClone) knowPeople() {
+	oc.people.Range(func(user, _ any) bool {
+		oc.people.Store(user, personOf(oc.clone, user.(string)))
+		return true
+	})
 }
 
 // presence is the person themself at work in a worktree: the one that KNOOT_USER names, or this device's member. present and

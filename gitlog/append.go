@@ -1,7 +1,6 @@
 package gitlog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,11 +42,12 @@ func (c *Clone) Record(events ...*Entry) error {
 	if err := c.mayWrite(); err != nil {
 		return err
 	}
+	known := c.withNonces(events)
 	for _, e := range events {
 		parts := c.splitEvent(e)
 		for _, room := range slices.SortedFunc(maps.Keys(parts), compareRooms) {
 			part := parts[room]
-			if c.journaled(room, part) {
+			if c.journaled(known, room, part) {
 				continue
 			}
 			if err := part.encode(c.roster.Team, c.settings.Repository); err != nil {
@@ -62,14 +62,49 @@ func (c *Clone) Record(events ...*Entry) error {
 	return nil
 }
 
-func (c *Clone) journaled(room RoomID, e *Entry) bool {
-	return slices.ContainsFunc(c.journal.entries, func(r journaled) bool {
-		if r.room != room || !bytes.Contains(r.raw, e.Nonce[:]) {
+// journaled reports whether the journal has an event for a room already. entries are those of the journal that may be it.
+func (c *Clone) journaled(entries []journaled, room RoomID, e *Entry) bool {
+	return slices.ContainsFunc(entries, func(r journaled) bool {
+		if r.room != room {
 			return false
 		}
 		s := c.entries[entryID(c.roster.Team, c.settings.Repository, r.raw)]
 		return s != nil && s.Kind == e.Kind && s.Nonce == e.Nonce
 	})
+}
+
+// withNonces are the entries of the journal that have the nonce of one of these events. It reads no more of an entry than that:
+// those who answer hooks wait for it.
+func (c *Clone) withNonces(events []*Entry) (found []journaled) {
+	wanted := make(map[[8]byte]bool, len(events))
+	for _, e := range events {
+		wanted[e.Nonce] = true
+	}
+	for _, r := range c.journal.entries {
+		if nonce, ok := rawNonce(r.raw); ok && wanted[nonce] {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// rawNonce reads the nonce of an encoded entry: behind the head of the map come kind, time and nonce, under the keys 1, 2 and 3.
+func rawNonce(raw []byte) (nonce [8]byte, ok bool) {
+	rest := raw[min(1, len(raw)):]
+	for key := range byte(2) {
+		if len(rest) < 2 || rest[0] != key+1 {
+			return nonce, false
+		}
+		n := 2 // the key, and a number of one byte
+		if size := rest[1]; size >= 24 && size <= 27 {
+			n += 1 << (size - 24)
+		}
+		rest = rest[min(n, len(rest)):]
+	}
+	if len(rest) < 10 || rest[0] != 3 || rest[1] != 0x48 { // 8 bytes
+		return nonce, false
+	}
+	return [8]byte(rest[2:10]), true
 }
 
 // JournalSize returns the size of the journal in bytes; at JournalFull it wants to become a segment.

@@ -288,3 +288,22 @@ func hasExtensions(t *testing.T, raw []byte) bool {
 	}
 	return has(v)
 }
+
+func TestRawNonceIsTheEntrysWhateverItsKindAndTime(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := &Entry{Kind: FileWritten, Time: Millis(rapid.Uint64Range(0, maxMillis).Draw(t, "time")), Nonce: [8]byte(rapid.SliceOfN(rapid.Byte(), 8, 8).Draw(t, "nonce")),
+			Event: &Event{Agent: "claude", Session: "one"}}
+		if rapid.Bool().Draw(t, "tombstone") {
+			e.Kind, e.Event, e.Tombstone = KindTombstone, nil, &Tombstone{Targets: []EntryID{{}}}
+		}
+		if err := e.encode(TeamID{}, RepositoryID{}); err != nil {
+			t.Fatal(err)
+		}
+		if nonce, ok := rawNonce(e.Raw()); !ok || nonce != e.Nonce {
+			t.Errorf("%x, %v; want %x", nonce, ok, e.Nonce)
+		}
+		if nonce, ok := rawNonce(e.Raw()[:rapid.IntRange(0, 12).Draw(t, "cut")]); ok {
+			t.Errorf("%x in a stump", nonce)
+		}
+	})
+}
