@@ -102,9 +102,7 @@ func Ask(ctx context.Context, conn Conn, request Message) (Message, error) {
 	if err := stream.Send(Encode(request)); err != nil {
 		return nil, ended(ctx, err)
 	}
-	if err := stream.End(); err != nil {
-		return nil, ended(ctx, err)
-	}
+	_ = stream.End() // the other side may have answered already, and reads no more
 	answer, err := ReceiveMessage(stream)
 	if err != nil {
 		return nil, ended(ctx, err)

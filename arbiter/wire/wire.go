@@ -33,10 +33,12 @@ const (
 	// MaxDetail bounds the sealed payload of one path, one act or one event: a segment of 32 KiB and its wrapping.
 	MaxDetail = 48 << 10
 
+	// MaxToken bounds an operator's token, in bytes.
+	MaxToken = 256
+
 	maxAncestors = 256 // directories above a path
 	maxSubagent  = 64
 	maxSoftware  = 64
-	maxToken     = 256
 	maxFault     = 512
 	maxGrant     = 1 << 10
 	maxActs      = 500
@@ -231,7 +233,7 @@ func decodeOpen(d *decoder) Message {
 		case 4:
 			o.Position = d.order()
 		case 5:
-			o.Token = d.someText(maxToken)
+			o.Token = d.someText(MaxToken)
 		default:
 			return false
 		}
