@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io/fs"
@@ -164,7 +165,7 @@ func (n *noticing) changed(o *occurrence) {
 				}
 				news := n.news(o, kind, root, o.Key)
 				if news.Branch = o.OnBranch; root != o.Root {
-					news.Place = Elsewhere
+					news.Place, news.From = Elsewhere, o.Root
 				}
 				n.tell(key, c.subagent, news)
 				if !t.Outdated && kind == NewsChanged {
@@ -172,6 +173,55 @@ func (n *noticing) changed(o *occurrence) {
 				}
 			}
 		}
+	}
+}
+
+// followNews looks again at what is to be told of changes in other worktrees on this one's branch: whether they were pushed
+// meanwhile, or brought here. That is off the hooks' time.
+func (d *daemon) followNews(ctx context.Context, wt *worktree) {
+	type pending struct {
+		key      sessionKey
+		subagent string
+		news     News
+	}
+	var all []pending
+	d.state.mu.Lock()
+	for key, s := range d.state.sessions {
+		for _, c := range s.contexts {
+			for _, n := range c.news {
+				if n.Root == wt.root && n.Place == Elsewhere && !c.told.has(n.digest()) {
+					all = append(all, pending{key, c.subagent, n})
+				}
+			}
+		}
+	}
+	d.state.mu.Unlock()
+	for _, p := range all {
+		from := d.clones.opened(p.news.From)
+		if from == nil {
+			continue
+		}
+		theirs, err := from.tree.Blob(ctx, p.news.Path)
+		if err != nil {
+			continue
+		}
+		mine, err := wt.tree.Blob(ctx, p.news.Path)
+		if err != nil {
+			continue
+		}
+		r := &stateRecord{At: p.news.At, Session: p.key, Subagent: p.subagent, Aside: true, Moot: []string{p.news.Key}}
+		if !bytes.Equal(mine, theirs) {
+			commit, err := wt.tree.Pushed(ctx, p.news.Branch, p.news.Path, theirs)
+			if err != nil || commit == "" {
+				continue
+			}
+			news := p.news
+			news.Key, news.Place, news.Commit = news.Key+" pushed", Pushed, commit
+			r.Moot, r.News = nil, []News{news}
+		}
+		d.state.mu.Lock()
+		d.state.commit(r)
+		d.state.mu.Unlock()
 	}
 }
 

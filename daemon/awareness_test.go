@@ -394,7 +394,9 @@ func TestWhatWasLeftIsToldBeforeAWrite(t *testing.T) {
 	const line = "- src/billing.js: ash's agent left uncommitted changes here 4 minutes ago"
 	wantText(t, "two, before a read,", two.read("src/billing.js"))
 	fails := func() {
-		two.hook(eventToolFailure, func(h *socket.Hook) { h.Tool, h.ToolUse, h.Places[0].Writes = "Write", "src/billing.js", []string{"src/billing.js"} })
+		two.hook(eventToolFailure, func(h *socket.Hook) {
+			h.Tool, h.ToolUse, h.Places[0].Writes = "Write", "src/billing.js", []string{"src/billing.js"}
+		})
 	}
 	wantText(t, "two, before its write,", two.before("src/billing.js").Context, line)
 	fails()
@@ -443,4 +445,48 @@ func TestNewsSurvivesARestart(t *testing.T) {
 	next.says(t)
 	m.startProcess("1.0.0").says(t)
 	wantText(t, "the reader, again,", one.prompt("x"))
+}
+
+// Two clones on one branch: a change is in the other one, then it is pushed and fetched, then it is here.
+func TestWhereAChangeIs(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	m.git(r.root, "add", ".knoot.toml")
+	m.git(r.root, "commit", "-qm", "knoot")
+	m.git(m.vars["HOME"], "clone", "-q", "--bare", "shop", "host")
+	m.git(r.root, "push", "-q", "../host", "refs/knoot/*:refs/knoot/*")
+	clone := func(name string) *repository {
+		m.git(m.vars["HOME"], "clone", "-q", "host", name)
+		m.setUp(filepath.Join(m.vars["HOME"], name))
+		return &repository{m: m, root: filepath.Join(m.vars["HOME"], name)}
+	}
+	d := m.start(Options{})
+	mine, theirs := clone("mine"), clone("theirs")
+	var readers []*agent
+	for _, session := range []string{"away", "pushed", "pulled"} {
+		a := &agent{r: mine, session: session}
+		a.start("startup")
+		a.read("src/billing.js")
+		readers = append(readers, a)
+	}
+	writer := &agent{r: theirs, session: "writer"}
+	writer.edits("src/billing.js", "floats\n")
+	wantText(t, "who asks first", readers[0].tool(), "which you read, was changed by ash's agent just now: only in another worktree so far (branch main)")
+
+	m.git(theirs.root, "commit", "-qam", "floats")
+	m.git(theirs.root, "push", "-q", "origin", "main")
+	m.git(mine.root, "fetch", "-q")
+	wt, err := d.clones.find(t.Context(), mine.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.followNews(t.Context(), wt)
+	commit := m.git(theirs.root, "rev-parse", "HEAD")
+	wantText(t, "who asks after the push", readers[1].tool(), "pushed, and not in your files yet (commit "+commit[:7]+")")
+
+	m.git(mine.root, "merge", "-q", "--ff-only", "origin/main")
+	writer.edits("src/billing.js", "floats\n") // the same
+	d.followNews(t.Context(), wt)
+	readers[2].read("src/other.js")
+	wantText(t, "who asks after the pull", readers[2].tool())
 }

@@ -533,6 +533,7 @@ func (oc *openClone) tick() {
 		oc.knowPeople()
 		for _, wt := range trees {
 			wt.rules.Warm(ctx)
+			oc.d.followNews(ctx, wt)
 			oc.d.settle(ctx, wt)
 		}
 		if due || oc.clone.JournalSize() >= gitlog.JournalFull {

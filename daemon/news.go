@@ -63,6 +63,7 @@ type News struct {
 	// Place is of NewsChanged and NewsRemoved; Commit (hex) has the change where it is Pushed.
 	Place  NewsPlace `json:"place,omitempty"`
 	Commit string    `json:"commit,omitempty"`
+	From   string    `json:"from,omitempty"`   // the worktree in which it was done, where it is Elsewhere
 	Branch string    `json:"branch,omitempty"` // the other session's, full ref name; "" detached or of no matter
 	Text   string    `json:"text,omitempty"`   // a message, an intent, how a merge would end
 	Urgent bool      `json:"urgent,omitempty"` // of NewsMail
