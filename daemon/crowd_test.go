@@ -40,7 +40,6 @@ type cast struct {
 	session string
 	folders [2]int
 	turns   int // that are left
-	calls   []string
 	task    string
 	working bool   // its turn goes on
 	wrote   string // a file, in this turn
