@@ -97,7 +97,7 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 			if file == nil {
 				continue
 			}
-			if known := epoch.opened.Load(); known != nil && known.by == device.ID {
+			if known := epoch.opened.Load(); known != nil && known.by == device.ID && bytes.Equal(known.file, file) {
 				ring[epoch.RoomEpoch] = known.key
 				continue
 			}
@@ -106,7 +106,7 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 				first = cmp.Or(first, err)
 				continue
 			}
-			epoch.opened.Store(&openedEpoch{device.ID, key})
+			epoch.opened.Store(&openedEpoch{device.ID, file, key})
 			ring[epoch.RoomEpoch] = key
 		}
 	}

@@ -144,10 +144,11 @@ type Epoch struct {
 	opened atomic.Pointer[openedEpoch] // the last that OpenEpochs opened; an epoch is shared by all states that go on from it
 }
 
-// openedEpoch is an epoch's key and the device whose file, or ring, opened it.
+// openedEpoch is an epoch's key, the file that held it, and the device that opened it.
 type openedEpoch struct {
-	by  DeviceID
-	key *EpochKey
+	by   DeviceID
+	file []byte
+	key  *EpochKey
 }
 
 // Current returns the room's current epoch.
