@@ -400,7 +400,10 @@ func (l *listener) serve(s *Server, stream wire.Stream, r *repository, place uin
 		_ = stream.SetDeadline(time.Now().Add(s.options.Limits.Slow))
 		return slow(stream.Send(message))
 	}
-	var sent time.Duration // when the last train left
+	var (
+		sent  time.Duration // when the last train left
+		train uint64        // the place behind it: what was there as it left goes with it
+	)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -413,23 +416,26 @@ func (l *listener) serve(s *Server, stream wire.Stream, r *repository, place uin
 				return err
 			}
 		}
-		events, changed, busy, kept := r.tail.read(place, wire.MaxMessage-64)
+		found, kept := r.tail.read(place, wire.MaxMessage-64)
 		if !kept {
 			return errSlow
 		}
-		pause := time.Duration(0)
-		if len(events) > 0 {
-			if pause = trainTime - (s.mono() - sent); !busy || pause <= 0 {
-				message, n := wire.EventsOf(s.clock.now(), events)
+		changed := found.changed
+		if len(found.events) > 0 {
+			pause := trainTime - (s.mono() - sent)
+			if place >= train && (!found.busy || pause <= 0) {
+				sent, train = s.mono(), found.end
+			}
+			if place < train {
+				message, n := wire.EventsOf(s.clock.now(), found.events)
 				if err := send(message); err != nil {
 					return err
 				}
 				place += uint64(n)
-				sent = s.mono()
 				continue
 			}
 			timer.Reset(pause)
-			changed = nil // more of them can wait too
+			changed = nil // what comes now goes with the next train
 		}
 		select {
 		case <-changed:

@@ -102,21 +102,21 @@ func tailEvents(t testing.TB, r *repository, place uint64) []arbiter.Event {
 	t.Helper()
 	var events []arbiter.Event
 	for {
-		encoded, _, _, kept := r.tail.read(place, 4<<10)
+		found, kept := r.tail.read(place, 4<<10)
 		if !kept {
 			t.Fatalf("the events from %d on are gone", place)
 		}
-		if len(encoded) == 0 {
+		if len(found.events) == 0 {
 			return events
 		}
-		for _, b := range encoded {
+		for _, b := range found.events {
 			e, err := wire.DecodeEvent(b)
 			if err != nil {
 				t.Fatal(err)
 			}
 			events = append(events, e)
 		}
-		place += uint64(len(encoded))
+		place += uint64(len(found.events))
 	}
 }
 

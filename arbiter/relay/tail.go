@@ -91,14 +91,22 @@ func (t *tail) find(order arbiter.Order) (uint64, bool) {
 	return place, ok && place <= t.durable
 }
 
-// read returns the durable events from a place on, as many as a message holds; false where they are no longer kept. With
-// none it returns a channel that is closed once there may be. busy says that many come.
-func (t *tail) read(place uint64, limit int) (events [][]byte, changed <-chan struct{}, busy, kept bool) {
+// reading is what a reader finds from its place on.
+type reading struct {
+	events  [][]byte        // durable ones, as many as a message holds
+	end     uint64          // the place behind the last durable event
+	changed <-chan struct{} // closed once there are more
+	busy    bool            // many come
+}
+
+// read returns the durable events from a place on; false where they are no longer kept.
+func (t *tail) read(place uint64, limit int) (reading, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if place < t.first {
-		return nil, nil, false, false
+		return reading{}, false
 	}
+	var events [][]byte
 	size := 0
 	for at := place; at < t.durable; at++ {
 		bytes := t.events[at-t.first].bytes
@@ -107,5 +115,5 @@ func (t *tail) read(place uint64, limit int) (events [][]byte, changed <-chan st
 		}
 		events = append(events, bytes)
 	}
-	return events, t.changed, t.busy, true
+	return reading{events, t.durable, t.changed, t.busy}, true
 }
