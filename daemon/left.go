@@ -128,7 +128,12 @@ func (w *leftWatch) lookAtEnded(ctx context.Context) {
 			continue // the worktree is gone, and its files with it
 		}
 		slices.Sort(paths)
-		dirty, err := wt.tree.Uncommitted(ctx, slices.Compact(paths))
+		// A claim is taken before the write; who was refused elsewhere, or changed its mind, left nothing.
+		paths = slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return !w.d.state.wrote(place.by.Key, wt.root, path) })
+		if len(paths) == 0 {
+			continue
+		}
+		dirty, err := wt.tree.Uncommitted(ctx, paths)
 		if err != nil {
 			w.d.log.Warn("it is not known what a session left uncommitted", "root", wt.root, "error", err)
 			continue

@@ -29,6 +29,18 @@ func (a *arbitration) claimFor(t *testing.T, by party, paths ...string) {
 	}
 }
 
+// wroteFor has a session report that it wrote files, as a hook does.
+func (a *arbitration) wroteFor(by party, paths ...string) {
+	a.wrote(by, paths, nil)
+	r := &stateRecord{At: a.d.now(), Session: by.Key, Aside: true}
+	for _, path := range paths {
+		r.Touched = append(r.Touched, &touch{Root: by.Root, Path: path, Wrote: 1, At: r.At})
+	}
+	a.d.state.mu.Lock()
+	defer a.d.state.mu.Unlock()
+	a.d.state.commit(r)
+}
+
 func (a *arbitration) stopFor(by party) {
 	a.request(by, func(who arbiter.Who) arbiter.Request { return arbiter.Stop{Who: who} })
 }
@@ -56,33 +68,36 @@ func TestFilesThatAreLeft(t *testing.T) {
 	one := party{Key: sessionKey{"claude", "one"}, Root: r.root, Branch: "refs/heads/main"}
 	two := party{Key: sessionKey{"claude", "two"}, Root: r.root, Branch: "refs/heads/main"}
 	all := []string{"src/billing.js", "src/new.js", "src/same.js"}
+	claimed := append(slices.Clone(all), "src/others.js")
 
-	a.claimFor(t, one, all...)
+	a.claimFor(t, one, claimed...)
 	r.write("src/billing.js", "floats\n")
 	r.write("src/new.js", "new\n")
-	if left := a.leftTo(two, all...); len(left) > 0 {
+	r.write("src/others.js", "somebody else's\n") // claimed, and never written by the session
+	a.wroteFor(one, all...)
+	if left := a.leftTo(two, claimed...); len(left) > 0 {
 		t.Fatalf("%q are left before the session stopped", left)
 	}
 	a.stopFor(one)
-	waitFor(t, "what the session changed is left", func() bool { return slices.Equal(a.leftTo(two, all...), all[:2]) })
+	waitFor(t, "what the session changed is left", func() bool { return slices.Equal(a.leftTo(two, claimed...), all[:2]) })
 
 	d.left.tick(ctx)
-	if left := a.leftTo(two, all...); !slices.Equal(left, all[:2]) {
+	if left := a.leftTo(two, claimed...); !slices.Equal(left, all[:2]) {
 		t.Errorf("nothing changed, and left are %q", left)
 	}
 	m.git(r.root, "checkout", "-q", "src/billing.js")
 	d.left.tick(ctx)
-	if left := a.leftTo(two, all...); !slices.Equal(left, all[1:2]) {
+	if left := a.leftTo(two, claimed...); !slices.Equal(left, all[1:2]) {
 		t.Errorf("one was put back, and left are %q", left)
 	}
 	m.git(r.root, "add", "src/new.js")
 	d.left.tick(ctx)
-	if left := a.leftTo(two, all...); !slices.Equal(left, all[1:2]) {
+	if left := a.leftTo(two, claimed...); !slices.Equal(left, all[1:2]) {
 		t.Errorf("one was staged, and left are %q", left)
 	}
 	m.git(r.root, "commit", "-qm", "new")
 	d.left.tick(ctx)
-	if left := a.leftTo(two, all...); len(left) > 0 {
+	if left := a.leftTo(two, claimed...); len(left) > 0 {
 		t.Errorf("all was committed, and left are %q", left)
 	}
 }
@@ -98,6 +113,7 @@ func TestLeftFilesThatAreTakenUpAgain(t *testing.T) {
 	two := party{Key: sessionKey{"claude", "two"}, Root: r.root, Branch: "refs/heads/main"}
 	r.write("src/billing.js", "floats\n")
 	a.claimFor(t, one, "src/billing.js")
+	a.wroteFor(one, "src/billing.js")
 	a.stopFor(one)
 	waitFor(t, "the file is left", func() bool { return len(a.leftTo(two, "src/billing.js")) == 1 })
 	a.claimFor(t, one, "src/billing.js")
@@ -125,6 +141,7 @@ func TestLeftFilesSurviveTheDaemon(t *testing.T) {
 		m := &machine{t: t, loc: m.loc, vars: m.vars}
 		a := r.worktreeOf(m.start(Options{})).clone.arbiter
 		a.claimFor(t, one, "src/billing.js")
+		a.wroteFor(one, "src/billing.js")
 		a.stopFor(one)
 		waitFor(t, "the file is left", func() bool { return len(a.leftTo(two, "src/billing.js")) == 1 })
 	})
@@ -154,6 +171,7 @@ func TestLeftInAWorktreeThatIsGone(t *testing.T) {
 	one := party{Key: sessionKey{"claude", "one"}, Root: root, Branch: "refs/heads/other"}
 	writeFile(t, filepath.Join(root, "src/billing.js"), "floats\n")
 	a.claimFor(t, one, "src/billing.js")
+	a.wroteFor(one, "src/billing.js")
 	a.stopFor(one)
 	two := party{Key: sessionKey{"claude", "two"}, Root: r.root, Branch: "refs/heads/other"}
 	waitFor(t, "the file is left", func() bool { return len(a.leftTo(two, "src/billing.js")) == 1 })

@@ -222,6 +222,22 @@ func (st *state) isAnnounced(key sessionKey, common string) bool {
 	return s != nil && s.announced[common]
 }
 
+// wrote reports whether a session wrote a file, itself or by a subagent.
+func (st *state) wrote(key sessionKey, root, path string) bool {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s := st.sessions[key]
+	if s == nil {
+		return false
+	}
+	for _, c := range s.contexts {
+		if t := c.touched[root][path]; t != nil && t.Wrote != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // forgive takes note that these are owed no more.
 func (st *state) forgive(key sessionKey, owed []happening) {
 	r := &stateRecord{At: owed[0].At, Session: key, Aside: true}
