@@ -149,7 +149,7 @@ func (s *Server) team(id gitlog.TeamID, token string, log *slog.Logger) (*team, 
 		return t, nil
 	}
 	if s.options.Token != "" && !s.allows(token, id, log) {
-		return nil, &wire.Fault{Code: wire.OperatorToken, Text: "a team's first connection needs the operator's token: run `knoot login`"}
+		return nil, &wire.Fault{Code: wire.OperatorToken, Text: "a team's first connection needs the operator's token"}
 	}
 	t := s.teams[id]
 	if t == nil {

@@ -59,8 +59,8 @@ paths, branches, intents and messages are sealed by the machine that wrote them,
 what it compares are tokens. It keeps no history; that is in git. When it is gone,
 work goes on, and another one can take its place.
 
-Machines know it by its key, which it prints at start: put it into .knoot.toml with
-knoot init --relay HOST:PORT --relay-key KEY. docs/self-hosting.md is a walk-through.`,
+Machines know it by its key, which it prints at start. docs/self-hosting.md is a
+walk-through.`,
 		example: "knoot relay --state /var/lib/knoot-relay --admin 127.0.0.1:7421\nknoot relay --state /var/lib/knoot-relay --print-key",
 	}, flags, func(ctx context.Context, args []string) error {
 		if err := noArguments("relay", args); err != nil {
