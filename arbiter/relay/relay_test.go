@@ -379,8 +379,6 @@ func (l *link) who(session string) arbiter.Who {
 	return arbiter.Who{Session: token(l.device.ID, session), Branch: token("main"), Worktree: token(l.device.ID, "worktree")}
 }
 
-func claimID(parts ...any) arbiter.ClaimID { return arbiter.ClaimID(token(append(parts, "claim")...)) }
-
 func path(name string) arbiter.Path {
 	return arbiter.Path{Own: token("path", name), Ancestors: []arbiter.Token{token("dir", "src"), token("dir", "")}}
 }

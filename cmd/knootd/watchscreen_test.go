@@ -32,19 +32,17 @@ func busy() (*daemon.Watch, time.Time) {
 		{Session: "priya@example.com in /home/priya/shop", Member: "priya@example.com", Person: true, Branch: main, Worktree: "/home/priya/shop",
 			Claims: []daemon.StandingClaim{{Path: "src/styles/app.css", Branch: main, Until: at(-3 * time.Minute)}}},
 	}}, Hubs: []daemon.Hub{{Path: "src/routes.js", Branch: main, Until: at(-90 * time.Second), Queue: []string{"claude-9c0d1e2f"}}}}
-	for _, e := range []daemon.WatchEvent{
-		{At: at(26 * time.Hour), Kind: "SessionStarted", Who: "reviewer", Branch: main},
-		{At: at(4 * time.Minute), Kind: "IntentDeclared", Who: "claude-5e6f7a8b", Text: "add decimals to the cart, and tests for them"},
-		{At: at(3 * time.Minute), Kind: "PlanDeclared", Who: "reviewer", Text: "rewriting tax rounding"},
-		{At: at(2 * time.Minute), Kind: "ClaimAcquired", Who: "reviewer", Path: "src/billing.js"},
-		{At: at(110 * time.Second), Kind: "FileWritten", Who: "reviewer", Path: "src/billing.js"},
-		{At: at(70 * time.Second), Kind: "ClaimDenied", Who: "claude-5e6f7a8b", Path: "src/billing.js", Other: "reviewer"},
-		{At: at(30 * time.Second), Kind: "UngatedWrite", Who: "priya@example.com", Path: "src/cart.js", Other: "claude-9c0d1e2f"},
-		{At: at(10 * time.Second), Kind: "ClaimReleased", Who: "reviewer", Path: "src/tax.js", Reason: 3},
-		{At: at(9 * time.Second), Kind: "PathFreed", Who: "claude-5e6f7a8b", Path: "src/tax.js"},
-	} {
-		w.Events = append(w.Events, e)
-	}
+	w.Events = append(w.Events,
+		daemon.WatchEvent{At: at(26 * time.Hour), Kind: "SessionStarted", Who: "reviewer", Branch: main},
+		daemon.WatchEvent{At: at(4 * time.Minute), Kind: "IntentDeclared", Who: "claude-5e6f7a8b", Text: "add decimals to the cart, and tests for them"},
+		daemon.WatchEvent{At: at(3 * time.Minute), Kind: "PlanDeclared", Who: "reviewer", Text: "rewriting tax rounding"},
+		daemon.WatchEvent{At: at(2 * time.Minute), Kind: "ClaimAcquired", Who: "reviewer", Path: "src/billing.js"},
+		daemon.WatchEvent{At: at(110 * time.Second), Kind: "FileWritten", Who: "reviewer", Path: "src/billing.js"},
+		daemon.WatchEvent{At: at(70 * time.Second), Kind: "ClaimDenied", Who: "claude-5e6f7a8b", Path: "src/billing.js", Other: "reviewer"},
+		daemon.WatchEvent{At: at(30 * time.Second), Kind: "UngatedWrite", Who: "priya@example.com", Path: "src/cart.js", Other: "claude-9c0d1e2f"},
+		daemon.WatchEvent{At: at(10 * time.Second), Kind: "ClaimReleased", Who: "reviewer", Path: "src/tax.js", Reason: 3},
+		daemon.WatchEvent{At: at(9 * time.Second), Kind: "PathFreed", Who: "claude-5e6f7a8b", Path: "src/tax.js"},
+	)
 	for n, text := range []string{"all money is integer cents, never floats", "rounding happens once, at the invoice total", "the e2e tests take 9 minutes; alone: npm run e2e"} {
 		w.Facts = append(w.Facts, daemon.WatchFact{Name: []string{"money", "rounding", "slow-tests"}[n], Text: text, Author: []string{"priya", "sam", "ash"}[n], Agent: n == 2,
 			At: at(time.Duration(n*n*40+3) * time.Hour), Stale: n == 1})
