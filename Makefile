@@ -52,6 +52,14 @@ rounds: ## two admins change the team at the same moment, 50 times
 race: ## sixteen hooks ask for one file at the same instant, 500 times
 	KNOOT_ROUNDS=500 $(GO) test ./integration -run TestOneOfManyHooksAtTheSameInstantIsAllowed -count=1 -v -timeout 30m
 
+.PHONY: chaos
+chaos: ## a relay under load is killed 200 times; nothing that anybody heard is missing
+	KNOOT_ROUNDS=200 $(GO) test ./arbiter/relay -run TestKilledAgainAndAgain -count=1 -v -timeout 30m
+
+.PHONY: blind
+blind: ## a day's words, looked for in all that a relay has and shows
+	$(GO) test ./arbiter/relay -run TestTheRelayLearnsNothing -count=1 -v
+
 .PHONY: replay
 replay: ## a session of 1,000 turns among 20 others: what it is told, in figures
 	KNOOT_TURNS=1000 $(GO) test ./daemon -run TestALongSessionAmongMany -count=1 -v -timeout 30m

@@ -24,7 +24,10 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	beChild()
+	goleak.VerifyTestMain(m)
+}
 
 // crew is a team in the making, as its members' clones have it.
 type crew struct {
