@@ -198,6 +198,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	life, end := context.WithCancel(context.Background())
 	defer end()
 	var work sync.WaitGroup
+	answered := make(chan struct{}) // something was
 	for n, device := range c.devices {
 		work.Go(func() {
 			w := &worker{crew: c, device: device, pin: pin, relay: relay, saw: saw, view: arbiter.New()}
@@ -212,18 +213,32 @@ func TestKilledAgainAndAgain(t *testing.T) {
 				mu.Lock()
 				history = append(history, porcupine.Operation{ClientId: n, Input: d, Call: int64(called), Output: heard, Return: int64(time.Since(start))})
 				mu.Unlock()
+				if heard != unheard {
+					select {
+					case answered <- struct{}{}:
+					default:
+					}
+				}
 			}
 		})
 	}
 	var away time.Duration
 	for range rounds {
-		time.Sleep(time.Duration(20+mathrand.IntN(80)) * time.Millisecond) // any moment
+		for range 1 + mathrand.IntN(40) { // any moment, but not before it is at work
+			select {
+			case <-answered:
+			case <-time.After(10 * time.Second):
+				t.Fatal("nobody is answered any more")
+			}
+		}
 		relay.kill()
 		began := time.Now()
 		relay.start()
 		away += time.Since(began)
 	}
-	time.Sleep(300 * time.Millisecond)
+	for range 20 {
+		<-answered
+	}
 	end()
 	work.Wait()
 
