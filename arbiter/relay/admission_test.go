@@ -56,6 +56,11 @@ func TestWhoIsLetIn(t *testing.T) {
 	if _, err := tryOpen(t, h, &forged, forged.founder, ""); !isFault(err, wire.RosterWrong) {
 		t.Errorf("a forged genesis: %v", err)
 	}
+	h.server.mu.Lock()
+	if h.server.teams[unheard.team] != nil {
+		t.Error("a team without a roster is kept")
+	}
+	h.server.mu.Unlock()
 	invited := newCrew(t, 0)
 	var invitation *gitlog.Invitation
 	invited.change(invited.founder, func(change *gitlog.RosterChange) (err error) {
@@ -302,6 +307,12 @@ func TestOtherTeamsAndTokens(t *testing.T) {
 		if !strings.Contains(log.String(), late.team.String()) {
 			t.Errorf("the use of %q is not logged", token)
 		}
+	}
+	if strings.Contains(log.String(), c.team.String()) {
+		t.Error("the team that has the new one is named")
+	}
+	if _, err := tryOpen(t, h, c, c.devices[1], "old"); err != nil || !strings.Contains(log.String(), c.team.String()) {
+		t.Errorf("a known team that still has the old one: %v, and it is not logged", err)
 	}
 	h.restart()
 	if _, err := tryOpen(t, h, c, c.devices[1], ""); err != nil {

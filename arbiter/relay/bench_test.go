@@ -2,10 +2,13 @@ package relay
 
 import (
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -293,4 +296,52 @@ func BenchmarkFanOut(b *testing.B) {
 		b.ReportMetric(float64(quantile(took, 0.5).Milliseconds()), "ms-median")
 		b.ReportMetric(float64(quantile(took, 1).Milliseconds()), "ms-worst")
 	}
+}
+
+// Budget: at most 150 kB a connection, in a relay with 1,000 of them that opened a repository.
+func BenchmarkMemory(b *testing.B) {
+	const devices = 1_000
+	c := newCrew(b, devices-1)
+	repositories := c.repositories(50)
+	for b.Loop() {
+		relay := &child{t: b, state: b.TempDir(), address: anyAddress}
+		relay.start()
+		key, _, err := LoadKey(KeyPath(relay.state, ""))
+		if err != nil {
+			b.Fatal(err)
+		}
+		h := &host{t: b, address: relay.address, server: &Server{key: relayKey{public: key.Public().(ed25519.PublicKey)}}}
+		first := *c
+		first.devices = c.devices[:1]
+		connectAll(b, h, &first, repositories, func() {}) // the roster is there
+		before := residentKB(b, relay.command.Process.Pid)
+		rest := *c
+		rest.devices = c.devices[1:]
+		askers := connectAll(b, h, &rest, repositories, func() {})
+		for _, a := range askers {
+			if _, err := a.claim(context.Background()); err != nil {
+				b.Fatal(err)
+			}
+		}
+		after := residentKB(b, relay.command.Process.Pid)
+		b.ReportMetric(float64(after-before)/float64(len(askers)), "kB/connection")
+		for _, a := range askers {
+			a.conn.Close(0, "")
+		}
+		relay.kill()
+	}
+}
+
+// residentKB is what a process has in memory.
+func residentKB(b *testing.B, pid int) (kb int) {
+	b.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Skip("memory is read from /proc")
+	}
+	_, line, _ := strings.Cut(string(text), "VmRSS:")
+	if _, err := fmt.Sscan(line, &kb); err != nil {
+		b.Fatal(err)
+	}
+	return kb
 }

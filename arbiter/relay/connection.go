@@ -293,7 +293,9 @@ func (c *connection) serveOpen(stream wire.Stream, m *wire.Open, asked func()) (
 	if fault != nil {
 		return fault, nil
 	}
-	if fault, err := c.exchange(stream, t, m.Head); fault != nil || err != nil {
+	fault, err := c.exchange(stream, t, m.Head)
+	s.letGo(t)
+	if fault != nil || err != nil {
 		return fault, err
 	}
 	chain := t.chain.Load()

@@ -22,7 +22,6 @@ import (
 
 	"github.com/quic-go/quic-go"
 
-	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/gitlog"
 )
@@ -137,7 +136,8 @@ func (s *Server) rule(id gitlog.TeamID) *TeamRule {
 	return nil
 }
 
-// team finds a team that may use the relay, by the first rules of what a relay accepts.
+// team finds a team that may use the relay, by the first rules of what a relay accepts. The caller lets go of it
+// (letGo) once it has opened the team, or has not.
 func (s *Server) team(id gitlog.TeamID, token string, log *slog.Logger) (*team, *wire.Fault) {
 	rule := s.rule(id)
 	if len(s.options.Teams) > 0 && rule == nil {
@@ -146,6 +146,10 @@ func (s *Server) team(id gitlog.TeamID, token string, log *slog.Logger) (*team, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if t := s.teams[id]; t != nil && t.chain.Load() != nil {
+		if s.options.Token != "" && token != "" {
+			s.allows(token, id, log) // it needs none; an old one is logged all the same
+		}
+		t.users++
 		return t, nil
 	}
 	if s.options.Token != "" && !s.allows(token, id, log) {
@@ -159,7 +163,18 @@ func (s *Server) team(id gitlog.TeamID, token string, log *slog.Logger) (*team, 
 		t = &team{id: id, path: teamPath(s.options.State, id), rule: rule}
 		s.teams[id] = t
 	}
+	t.users++
 	return t, nil
+}
+
+// letGo forgets a team that was named and never got a roster, or made-up names would fill the relay.
+func (s *Server) letGo(t *team) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if t.users--; t.users == 0 && t.chain.Load() == nil {
+		_ = t.close()
+		delete(s.teams, t.id)
+	}
 }
 
 // allows compares a token with the operator's. Each use of an old one is logged, so that the operator sees who still
@@ -177,17 +192,6 @@ func (s *Server) allows(token string, team gitlog.TeamID, log *slog.Logger) bool
 		}
 	}
 	return false
-}
-
-// forget drops a team that never got a roster. Whoever opened it has gone.
-func (s *Server) forgetEmptyTeams() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for id, t := range s.teams {
-		if t.chain.Load() == nil && len(s.connections) == 0 {
-			delete(s.teams, id)
-		}
-	}
 }
 
 // enter counts a connection that said hello; false where there are too many.
@@ -481,7 +485,6 @@ func (s *Server) keepGoing() {
 		}
 		if n%64 == 0 {
 			s.forgetDevices()
-			s.forgetEmptyTeams()
 		}
 	}
 }
@@ -523,7 +526,9 @@ func (s *Server) gauges() gauges {
 		g.repositories++
 		r.core.world.RLock()
 		r.mu.Lock()
-		g.claims += len(r.seq.Claims(arbiter.Token{}, now))
+		for _, n := range r.claims {
+			g.claims += n
+		}
 		r.mu.Unlock()
 		r.core.world.RUnlock()
 	}

@@ -23,6 +23,7 @@ type team struct {
 	path  string
 	rule  *TeamRule
 	chain atomic.Pointer[gitlog.Chain] // nil before genesis
+	users int                          // who is opening it; the server's mu
 
 	mu     sync.Mutex // whoever changes the chain
 	file   *os.File
