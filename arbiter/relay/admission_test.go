@@ -2,8 +2,14 @@ package relay
 
 import (
 	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"log/slog"
+	"math/big"
 	"os"
 	"strings"
 	"sync"
@@ -317,6 +323,55 @@ func TestOtherTeamsAndTokens(t *testing.T) {
 	h.restart()
 	if _, err := tryOpen(t, h, c, c.devices[1], ""); err != nil {
 		t.Errorf("after a restart the team is known: %v", err)
+	}
+}
+
+// A relay with a public authority's certificate is known by its name, and says which key its grants are signed with.
+func TestACertificateInsteadOfThePin(t *testing.T) {
+	t.Parallel()
+	authority, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"relay.example"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, authority.Public(), authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t, func(o *Options) {
+		o.Certificate = &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: authority}
+	})
+	certificate, err := wire.Certificate(drawDevice(t).Sign)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, how := range []func(context.Context, string, *tls.Config, string) (wire.Conn, *wire.Welcome, error){wire.DialQUIC, wire.DialTCP} {
+		config := wire.ClientTLS(certificate, nil, "relay.example")
+		config.RootCAs = x509.NewCertPool()
+		config.RootCAs.AddCert(parsed)
+		conn, welcome, err := how(within(t), h.address, config, "test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wire.PinOf(welcome.Key[:]) != h.server.Pin() {
+			t.Error("it names another key than its own")
+		}
+		conn.Close(0, "")
+		config.ServerName = "another.example"
+		if _, _, err := how(within(t), h.address, config, "test"); err == nil {
+			t.Error("it is taken for a relay of another name")
+		}
+		pin := h.server.Pin()
+		if _, _, err := how(within(t), h.address, wire.ClientTLS(certificate, &pin, ""), "test"); err == nil {
+			t.Error("a pinned key is not asked for")
+		}
 	}
 }
 

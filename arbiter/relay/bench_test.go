@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"slices"
 	"strings"
@@ -344,4 +345,81 @@ func residentKB(b *testing.B, pid int) (kb int) {
 		b.Fatal(err)
 	}
 	return kb
+}
+
+// Budget: with 10,000 hostile connections (silent, garbage, strangers) the 99th percentile of others at most doubles, and
+// memory is bounded.
+func BenchmarkFlood(b *testing.B) {
+	const hostile, rounds = 10_000, 400
+	c := newCrew(b, 0)
+	for b.Loop() {
+		relay := &child{t: b, state: b.TempDir(), address: anyAddress}
+		relay.start()
+		key, _, err := LoadKey(KeyPath(relay.state, ""))
+		if err != nil {
+			b.Fatal(err)
+		}
+		h := &host{t: b, address: relay.address, server: &Server{key: relayKey{public: key.Public().(ed25519.PublicKey)}}}
+		a := connectAll(b, h, c, []gitlog.RepositoryID{c.repository}, func() {})[0]
+		measure := func() time.Duration {
+			var took []time.Duration
+			for range rounds {
+				start := time.Now()
+				id, err := a.claim(context.Background())
+				if err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(start))
+				if err := a.release(context.Background(), id); err != nil {
+					b.Fatal(err)
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+			return quantile(took, 0.99)
+		}
+		calm, before := measure(), residentKB(b, relay.command.Process.Pid)
+		flooding, end := context.WithCancel(context.Background())
+		var flood, opening sync.WaitGroup
+		opening.Add(4)
+		var opened atomic.Int64
+		stranger := clientTLS(b, h, drawDevice(b))
+		for worker := range 4 {
+			flood.Go(func() {
+				var held []net.Conn
+				for i := worker; i < hostile; i += 4 {
+					conn, err := net.DialTimeout("tcp", relay.address, time.Second)
+					if err != nil {
+						time.Sleep(time.Millisecond)
+						continue
+					}
+					opened.Add(1)
+					held = append(held, conn)
+					switch i % 10 {
+					case 0: // a handshake, and then silence
+						secured := tls.Client(conn, stranger)
+						_ = conn.SetDeadline(time.Now().Add(time.Second))
+						_ = secured.Handshake()
+					case 1, 2, 3:
+						_, _ = conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+					}
+				}
+				opening.Done()
+				<-flooding.Done()
+				for _, conn := range held {
+					conn.Close()
+				}
+			})
+		}
+		opening.Wait() // or the machine is measured that opens them, which is the same one
+		flooded := measure()
+		after := residentKB(b, relay.command.Process.Pid)
+		end()
+		flood.Wait()
+		b.ReportMetric(float64(opened.Load()), "connections")
+		b.ReportMetric(float64(calm.Microseconds())/1000, "ms-p99-calm")
+		b.ReportMetric(float64(flooded)/float64(calm), "times-p99")
+		b.ReportMetric(float64(after-before)/1024, "MB-more")
+		a.conn.Close(0, "")
+		relay.kill()
+	}
 }
