@@ -23,7 +23,7 @@ import (
 )
 
 // opens opens a repository on a connection and reads its events without opening them; each message is counted.
-func opens(b *testing.B, conn wire.Conn, c *crew, repository gitlog.RepositoryID, heard func()) {
+func opens(b testing.TB, conn wire.Conn, c *crew, repository gitlog.RepositoryID, heard func()) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -227,7 +227,7 @@ func BenchmarkThousandDevices(b *testing.B) {
 }
 
 // connectAll connects every device of a crew, and has each open one of the repositories, 20 or so a repository.
-func connectAll(b *testing.B, h *host, c *crew, repositories []gitlog.RepositoryID, heard func()) []*asker {
+func connectAll(b testing.TB, h *host, c *crew, repositories []gitlog.RepositoryID, heard func()) []*asker {
 	b.Helper()
 	var askers []*asker
 	for i, d := range c.devices {
@@ -334,7 +334,7 @@ func BenchmarkMemory(b *testing.B) {
 }
 
 // residentKB is what a process has in memory.
-func residentKB(b *testing.B, pid int) (kb int) {
+func residentKB(b testing.TB, pid int) (kb int) {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -30,6 +30,7 @@ import (
 const (
 	childState   = "KNOOT_RELAY_CHILD_STATE"
 	childAddress = "KNOOT_RELAY_CHILD_ADDRESS"
+	childBytes   = "KNOOT_RELAY_CHILD_BYTES" // of the log, if not the usual limit
 )
 
 // beChild runs a relay until it is killed, where the environment asks for it.
@@ -45,6 +46,9 @@ func beChild() {
 		}
 		limits := DefaultLimits()
 		limits.LogFile, limits.Rate, limits.Burst, limits.PerDevice = 200_000, 1e6, 1e6, 2_000
+		if n, err := strconv.ParseInt(os.Getenv(childBytes), 10, 64); err == nil {
+			limits.LogBytes = n
+		}
 		server, err := New(Options{State: state, Key: key, Fresh: fresh, Limits: limits, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 		if err != nil {
 			return err
@@ -72,6 +76,7 @@ type child struct {
 	t       testing.TB
 	state   string
 	address string
+	bytes   int64 // of its log; 0: the usual limit
 	command *exec.Cmd
 }
 
@@ -79,6 +84,9 @@ func (c *child) start() {
 	c.t.Helper()
 	c.command = exec.Command(os.Args[0])
 	c.command.Env = append(os.Environ(), childState+"="+c.state, childAddress+"="+c.address)
+	if c.bytes > 0 {
+		c.command.Env = append(c.command.Env, fmt.Sprint(childBytes, "=", c.bytes))
+	}
 	var stderr bytes.Buffer
 	c.command.Stderr = &stderr
 	out, err := c.command.StdoutPipe()
