@@ -606,8 +606,12 @@ func (a *arbitration) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		a.d.guard("arbitration", a.due)
-		timer.Reset(a.untilDue())
+		next := dueLatest
+		a.d.guard("arbitration", func() {
+			a.due()
+			next = a.untilDue()
+		})
+		timer.Reset(next)
 		select {
 		case <-timer.C:
 		case <-a.wake:

@@ -43,11 +43,11 @@ func TestASecondClaudeIsRefusedAndToldWhenTheFileIsFree(t *testing.T) {
 				{{Tool: "Write", Input: map[string]any{"file_path": file, "content": "export const rate = 19\n"}}},
 				{{Text: "The rate is in.", After: refused}},
 			})
-			first.Asked = func(turn int) {
-				if turn == 2 { // the request that answers the write
+			first.Asked(func(turn int) {
+				if turn == 2 { // the write has happened
 					close(wrote)
 				}
-			}
+			})
 			second := model(t, Script{
 				{{Tool: "Write", Input: map[string]any{"file_path": file, "content": "export const rate = 7\n"}, After: wrote}},
 				{goesOn},
@@ -56,13 +56,13 @@ func TestASecondClaudeIsRefusedAndToldWhenTheFileIsFree(t *testing.T) {
 				{{Text: "Both are done."}},
 			})
 			atRefusal := ""
-			second.Asked = func(turn int) {
+			second.Asked(func(turn int) {
 				if turn == 2 {
 					text, _ := os.ReadFile(file)
 					atRefusal = string(text)
 					close(refused)
 				}
-			}
+			})
 
 			ends := make(chan error, 1)
 			go func() {

@@ -68,11 +68,8 @@ type Model struct {
 	server   *http.Server
 	done     chan struct{}
 
-	// Asked is told of each request that the script answers, counted from 1, before it is answered. Set it before the
-	// agent starts.
-	Asked func(turn int)
-
 	mu       sync.Mutex
+	asked    func(turn int)
 	turn     int
 	requests []Request
 }
@@ -100,6 +97,13 @@ func (m *Model) Close() error {
 	err := m.server.Close()
 	<-m.done
 	return err
+}
+
+// Asked has f told of each request that the script answers, counted from 1, before it is answered. f must not ask the model.
+func (m *Model) Asked(f func(turn int)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked = f
 }
 
 // Turns returns the requests that the script answered, in their order: what the agent sent at each of its steps.
@@ -130,9 +134,6 @@ func (m *Model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		reply(w, "text/event-stream", message(asked.Model, 0, []Item{{Text: `{"title":"a title"}`}}))
 	default:
 		turn, items := m.next(Request{Path: r.URL.Path, Body: body})
-		if m.Asked != nil {
-			m.Asked(turn)
-		}
 		for _, item := range items {
 			if item.After != nil {
 				select {
@@ -150,6 +151,9 @@ func (m *Model) next(request Request) (int, []Item) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.requests = append(m.requests, request)
+	if m.asked != nil {
+		m.asked(len(m.requests))
+	}
 	if len(m.script) == 0 {
 		return len(m.requests), []Item{{Text: "done"}}
 	}
