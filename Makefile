@@ -11,6 +11,7 @@ VERSION   ?= $(RELEASE)-dev$(if $(COMMITTED),.$(COMMITTED)+$(COMMIT))
 GO        ?= go
 PREFIX    ?= $(HOME)/.local
 FUZZTIME  ?= 10m
+SHELL_LINES ?= 5000
 BUILD     := -trimpath -ldflags '-X knoot.dev/knoot/daemon/socket.Version=$(VERSION)'
 
 .PHONY: help
@@ -63,6 +64,10 @@ blind: ## a day's words, looked for in all that a relay has and shows
 .PHONY: replay
 replay: ## a session of 1,000 turns among 20 others: what it is told, in figures
 	KNOOT_TURNS=1000 $(GO) test ./daemon -run TestALongSessionAmongMany -count=1 -v -timeout 30m
+
+.PHONY: shell
+shell: ## command lines that are made up, run by bash and compared with what was said of them (SHELL_LINES, 5000)
+	KNOOT_SHELL=$(SHELL_LINES) $(GO) test ./hook/shell -run TestBashChangesNothingElse -count=1 -v -timeout 4h
 
 .PHONY: bench
 bench: ## the benchmarks; each says its budget
