@@ -61,7 +61,11 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		a := s.tree.clone.arbiter
 		s.who = a.who(s.by)
 		for _, path := range s.ordinary {
-			s.wants = append(s.wants, a.want(path, s.tree.clone.isHub(path)))
+			w := a.want(path, s.tree.clone.isHub(path))
+			if slices.Contains(s.place.Trees, path) {
+				w.Class, w.Hub = arbiter.Tree, false
+			}
+			s.wants = append(s.wants, w)
 		}
 	}
 	if c.repeated {
@@ -287,7 +291,10 @@ func (a *arbitration) heldBy(h arbiter.Hold, s *site, w arbiter.Want, path strin
 	if !decodeSessionDetail(session.Detail).Private {
 		f.Intent = string(session.Intent)
 	}
-	if spelled := a.heldPath(h); h.Class != arbiter.Tree && spelled != path {
+	switch spelled := a.heldPath(h); {
+	case w.Class == arbiter.Tree:
+		f.Path = spelled // what is held may be one file below
+	case h.Class != arbiter.Tree && spelled != path:
 		f.Spelled = spelled
 	}
 	for _, each := range []struct {
@@ -339,10 +346,10 @@ func (c *hookCall) confirm(sites []*site, reason arbiter.Reason) {
 		var written, removed []string
 		for _, path := range slices.Concat(s.ordinary, s.noted) {
 			now := stampOf(s.tree.root, path)
-			if call != nil && (c.h.Opaque || reason == arbiter.Failed) && call.stamps != nil && call.stamps[path] == now {
+			if call != nil && (c.h.Shell || reason == arbiter.Failed) && call.stamps != nil && call.stamps[path] == now {
 				continue // a shell names what it may write, and it did not, or failed before
 			}
-			if reason == arbiter.Failed && (!c.h.Opaque || call == nil) {
+			if reason == arbiter.Failed && (!c.h.Shell || call == nil) {
 				continue
 			}
 			if now == (stamp{}) {

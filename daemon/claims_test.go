@@ -258,7 +258,7 @@ func TestWhenAClaimEnds(t *testing.T) {
 	t.Run("a shell that failed after it wrote", func(t *testing.T) {
 		shell := func(event string) {
 			a.hook(event, func(h *socket.Hook) {
-				h.Tool, h.ToolUse, h.Opaque, h.Places[0].Writes = "Bash", "5", true, []string{"src/d.js", "src/e.js"}
+				h.Tool, h.ToolUse, h.Shell, h.Places[0].Writes = "Bash", "5", true, []string{"src/d.js", "src/e.js"}
 			})
 		}
 		shell(EventPreTool)

@@ -54,6 +54,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		said.arbitrate(ctx) // a turn may end elsewhere than where its claims are
 		return silent
 	}
+	said.narrow()
 	said.register()
 	r := &reply{Response: &socket.Response{Answer: &socket.Answer{}}}
 	if !said.repeated {
@@ -204,7 +205,7 @@ func (c *hookCall) register() {
 }
 
 // touches are what a call has read and written in a place. A write counts once it happened; a denied or failed one left
-// the file as it was.
+// the file as it was, but for a command line, which may fail after it.
 func (c *hookCall) touches(p socket.Place, turn int) []*touch {
 	var out []*touch
 	switch c.h.Event {
@@ -220,7 +221,7 @@ func (c *hookCall) touches(p socket.Place, turn int) []*touch {
 			}
 		}
 	}
-	if c.h.Event == EventPostTool {
+	if c.h.Event == EventPostTool || c.h.Event == eventToolFailure && c.h.Shell {
 		for _, path := range p.Writes {
 			out = append(out, &touch{Root: p.Root, Path: path, Wrote: turn, At: c.now, Stamp: stampOf(p.Root, path)})
 		}

@@ -111,7 +111,7 @@ func (p *presences) hear(h *socket.Hook, now gitlog.Millis) {
 				p.heard[heardPath{place.Root, canonical}] = now
 			}
 		}
-		if !h.Opaque {
+		if !h.Shell {
 			continue
 		}
 		call := shellCall{place.Root, sessionKey{h.Agent, h.Session}, callKey{h.Subagent, h.ToolUse}}

@@ -145,9 +145,9 @@ func TestChangesThatAreNotThePersons(t *testing.T) {
 	r, d, clock := inShop(t)
 	p := r.arrive(d, clock, "")
 	one := &agent{r: r, session: "one"}
-	call := func(event, tool, use string, opaque bool, writes ...string) {
+	call := func(event, tool, use string, shell bool, writes ...string) {
 		one.hook(event, func(h *socket.Hook) {
-			h.Tool, h.ToolUse, h.Opaque = tool, use, opaque
+			h.Tool, h.ToolUse, h.Shell = tool, use, shell
 			h.Places[0].Writes = writes
 		})
 	}

@@ -22,7 +22,7 @@ type reply struct {
 type tool struct {
 	path   string // key in tool_input
 	writes bool
-	opaque bool // it can touch any file, and its input does not say which
+	shell  bool // its input is a command line
 }
 
 // agents are by the name in the installed command, `knoot hook NAME`.

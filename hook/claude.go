@@ -26,7 +26,7 @@ var claude = agent{
 		"Edit":         {path: "file_path", writes: true},
 		"MultiEdit":    {path: "file_path", writes: true},
 		"NotebookEdit": {path: "notebook_path", writes: true},
-		"Bash":         {opaque: true},
+		"Bash":         {shell: true},
 	},
 }
 

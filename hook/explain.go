@@ -14,26 +14,31 @@ type explanation struct {
 	Cwd      string   `json:"cwd"`
 	Reads    []string `json:"reads"` // relative to the root, sorted, never null
 	Writes   []string `json:"writes"`
+	Trees    []string `json:"trees"` // those of Writes that cover all below
 	Opaque   bool     `json:"opaque"`
 }
 
-// explain tells what would be asked. It opens nothing, and where there is no worktree paths are relative to Cwd.
-func (a *agent) explain(name string, p *payload) explanation {
+// explain tells what would be asked. It opens no file, and where there is no worktree paths are relative to Cwd.
+func (a *agent) explain(name string, p *payload, getenv func(string) string) explanation {
 	h := &p.hook
+	touched, opaque := a.touches(p, getenv)
 	e := explanation{
 		Event: h.Event, Agent: name, Session: h.Session, Subagent: h.Subagent,
-		Cwd: realCwd(h.Cwd), Reads: []string{}, Writes: []string{}, Opaque: a.opaque(h),
+		Cwd: realCwd(h.Cwd), Reads: []string{}, Writes: []string{}, Trees: []string{}, Opaque: opaque,
 	}
-	touched := a.touches(p)
 	for _, place := range places(e.Cwd, touched) {
 		e.Reads = append(e.Reads, place.Reads...)
 		e.Writes = append(e.Writes, place.Writes...)
+		e.Trees = append(e.Trees, place.Trees...)
 	}
 	if findRoot(e.Cwd) == "" {
 		for _, t := range touched {
 			if rel, ok := below(e.Cwd, t.path); ok && findRoot(t.path) == "" {
 				if t.writes {
 					e.Writes = append(e.Writes, rel)
+					if t.tree {
+						e.Trees = append(e.Trees, rel)
+					}
 				} else {
 					e.Reads = append(e.Reads, rel)
 				}
@@ -42,6 +47,7 @@ func (a *agent) explain(name string, p *payload) explanation {
 	}
 	sortUnique(&e.Reads)
 	sortUnique(&e.Writes)
+	sortUnique(&e.Trees)
 	return e
 }
 

@@ -118,7 +118,7 @@ func (p *process) explain(args []string) error {
 	if err != nil {
 		return fmt.Errorf("the payload on stdin is not usable: %w", err)
 	}
-	return a.explain(args[0], payload).print(p.stdout)
+	return a.explain(args[0], payload, p.getenv).print(p.stdout)
 }
 
 // answer answers a hook. It ends in time, whatever a pipe, a file system or the daemon does.
@@ -233,14 +233,14 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 		return nil, ""
 	}
 	h.Agent = name
-	touched := a.touches(payload)
+	touched, opaque := a.touches(payload, p.getenv)
 	h.Cwd = realCwd(h.Cwd)
 	found := places(h.Cwd, touched)
 	h.Places = awake(found, now)
 	if len(found) > 0 && len(h.Places) == 0 {
 		return nil, ""
 	}
-	h.Opaque = a.opaque(h)
+	h.Shell, h.Opaque = event.tool && a.tools[h.Tool].shell, opaque
 	h.Process, _ = strconv.Atoi(p.getenv(a.pid))
 	h.Ancestors = socket.Ancestors()
 	h.Name = cutText(p.getenv("KNOOT_AGENT"), maxName)
@@ -277,11 +277,6 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 		code = failBroken
 	}
 	return out, code
-}
-
-// opaque reports whether the event is of a tool that can touch files which its input does not name.
-func (a *agent) opaque(h *socket.Hook) bool {
-	return a.events[h.Event].tool && a.tools[h.Tool].opaque
 }
 
 // realCwd is the working directory without symbolic links.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/hook/shell"
 )
 
 // maxLinks is how many symbolic links are followed in one path; Linux follows 40.
@@ -85,14 +86,19 @@ func below(root, path string) (string, bool) {
 type touch struct {
 	path   string
 	writes bool
+	tree   bool // what is below is written too
 }
 
-// touches are the paths that a payload names, joined with its working directory and resolved.
-func (a *agent) touches(p *payload) []touch {
+// touches are the paths that a payload names, joined with its working directory and resolved. It is opaque where files may
+// change that it does not name.
+func (a *agent) touches(p *payload, getenv func(string) string) (list []touch, opaque bool) {
 	if !a.events[p.hook.Event].tool {
-		return nil
+		return nil, false
 	}
 	t := a.tools[p.hook.Tool]
+	if t.shell {
+		return commandTouches(p, getenv)
+	}
 	name := ""
 	switch t.path {
 	case "file_path":
@@ -101,15 +107,48 @@ func (a *agent) touches(p *payload) []touch {
 		name = p.book
 	}
 	if name == "" || strings.ContainsRune(name, 0) {
-		return nil
+		return nil, false
 	}
 	if !filepath.IsAbs(name) {
 		name = filepath.Join(p.hook.Cwd, name)
 	}
 	if name = realPath(name); name == "" {
-		return nil
+		return nil, false
 	}
-	return []touch{{name, t.writes}}
+	return []touch{{path: name, writes: t.writes}}, false
+}
+
+// commandTouches are those of a command line.
+func commandTouches(p *payload, getenv func(string) string) (list []touch, opaque bool) {
+	if p.cut {
+		return nil, true
+	}
+	cwd := realCwd(p.hook.Cwd)
+	env := shell.Env{Dir: cwd, Root: findRoot(cwd), Vars: map[string]string{"PWD": cwd}, Tree: os.DirFS("/")}
+	for _, name := range [...]string{"HOME", "OLDPWD", "TMPDIR", "USER"} {
+		// The hook has the environment of the shell. What it has not is unknown, but for TMPDIR: without it nothing is.
+		if value := getenv(name); value != "" || name == "TMPDIR" {
+			env.Vars[name] = value
+		}
+	}
+	res := shell.Read(p.line, env)
+	for _, path := range res.Reads {
+		if path = realPath(path); path != "" {
+			list = append(list, touch{path: path})
+		}
+	}
+	for _, w := range res.Writes {
+		path := w.Path
+		if !w.Entry {
+			path = realPath(path)
+		} else if dir := realPath(filepath.Dir(path)); dir != "" {
+			path = filepath.Join(dir, filepath.Base(path))
+		}
+		if path != "" {
+			list = append(list, touch{path: path, writes: true, tree: w.Tree})
+		}
+	}
+	return list, res.Opaque
 }
 
 // places sorts touches by worktree: that of the working directory first, if it is in one, then those of paths outside of it.
@@ -138,10 +177,14 @@ func places(cwd string, touches []touch) []socket.Place {
 			to = &list[i].Writes
 		}
 		*to = append(*to, rel)
+		if t.tree {
+			list[i].Trees = append(list[i].Trees, rel)
+		}
 	}
 	for i := range list {
 		sortUnique(&list[i].Reads)
 		sortUnique(&list[i].Writes)
+		sortUnique(&list[i].Trees)
 	}
 	return list
 }

@@ -21,7 +21,8 @@ func (w *world) writes(cwd, path string) string {
 	p := &payload{file: path}
 	p.hook = socket.Hook{Event: "PreToolUse", Tool: "Write", Cwd: cwd}
 	var list []string
-	for _, place := range places(realCwd(cwd), a.touches(p)) {
+	touched, _ := a.touches(p, func(string) string { return "" })
+	for _, place := range places(realCwd(cwd), touched) {
 		for _, file := range place.Writes {
 			list = append(list, strings.TrimPrefix(place.Root, base+"/")+":"+file)
 		}
@@ -106,10 +107,10 @@ func TestPlacesBeginWithTheWorkingDirectory(t *testing.T) {
 	w.mkdir(a, ".git")
 	w.mkdir(b, ".git")
 	got := places(filepath.Join(a, "deep"), []touch{
-		{filepath.Join(b, "z"), false}, {filepath.Join(b, "y"), true}, {filepath.Join(b, "x"), false}, {filepath.Join(b, "z"), false},
-		{filepath.Join(w.repo, "top"), true}, {filepath.Join(filepath.Dir(w.repo), "outside"), true},
+		{path: filepath.Join(b, "z")}, {path: filepath.Join(b, "y"), writes: true}, {path: filepath.Join(b, "x")}, {path: filepath.Join(b, "z")},
+		{path: filepath.Join(w.repo, "top"), writes: true, tree: true}, {path: filepath.Join(filepath.Dir(w.repo), "outside"), writes: true},
 	})
-	want := []socket.Place{{Root: a}, {Root: b, Reads: []string{"x", "z"}, Writes: []string{"y"}}, {Root: w.repo, Writes: []string{"top"}}}
+	want := []socket.Place{{Root: a}, {Root: b, Reads: []string{"x", "z"}, Writes: []string{"y"}}, {Root: w.repo, Writes: []string{"top"}, Trees: []string{"top"}}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
 	}
@@ -187,7 +188,7 @@ func TestRequestNamesWhatWasTouched(t *testing.T) {
 		event, tool   string
 		opaque, asked bool
 	}{
-		{"PostToolUse", "Bash", true, true}, {"PostToolUse", "Grep", false, false}, {"PreToolUse", "mcp__a__b", false, false},
+		{"PostToolUse", "Bash", false, true}, {"PostToolUse", "Grep", false, false}, {"PreToolUse", "mcp__a__b", false, false},
 		{"PreToolUse", "", false, false}, {"PostToolBatch", "Write", false, false}, {"Notification", "", false, false}, {"OfALaterVersion", "", false, false},
 		{"SubagentStart", "", false, true}, {"SubagentStop", "", false, true}, {"PreCompact", "", false, true}, {"Stop", "", false, true},
 	} {
@@ -198,5 +199,70 @@ func TestRequestNamesWhatWasTouched(t *testing.T) {
 	}
 	if codes := w.failures(); codes != "" {
 		t.Errorf("failures %s", codes)
+	}
+}
+
+// A command line is about the files that it names, whichever repository they are in, and about links rather than what they
+// point to where it replaces them.
+func TestCommandLines(t *testing.T) {
+	w := newWorld(t)
+	base := realPath(t.TempDir())
+	w.repo = w.mkdir(base, "my repo")
+	w.mkdir(w.repo, ".git", "hooks")
+	w.mkdir(base, "other", ".git")
+	w.mkdir(w.repo, "sub", ".git")
+	w.write("x", w.repo, "src", "a.go")
+	w.write("x", w.repo, "src", "b.go")
+	w.link("src", w.repo, "link")
+	w.link("src/a.go", w.repo, "again.go")
+	w.link("my repo", base, "alias")
+	w.env = append(w.env, "HOME="+base, "USER=mira")
+	for _, c := range []struct{ cwd, line, want string }{
+		{"my repo", "cat src/a.go > src/c.go", "my repo r:src/a.go w:src/c.go"},
+		{"my repo/src", "touch ../x 'two words'", "my repo w:src/two words w:x"},
+		{"my repo", "rm link/*.go", "my repo w:src/a.go w:src/b.go"},
+		{"my repo", "rm again.go", "my repo w:again.go"},
+		{"my repo", "echo > again.go", "my repo w:src/a.go"},
+		{"my repo", "rm -rf link", "my repo w:link"},
+		{"my repo", "rm -rf src; touch ~/other/x", "my repo w:src t:src | other w:x"},
+		{"my repo", "touch .git/hooks/x sub/y /etc/z", "my repo | my repo/sub w:y"},
+		{"alias/link", "touch x", "my repo w:src/x"},
+		{"my repo", "cd ../other && mv a b", "my repo | other w:a w:b"},
+		{"my repo", "rm -rf .", "my repo opaque"},
+		{"my repo", "make", "my repo opaque"},
+		{"my repo", "echo 'open", "my repo opaque"},
+		{"my repo", "touch $USER", "my repo w:mira"},
+		{"my repo", "touch $UNKNOWN", "my repo opaque"},
+		{"my repo", strings.Repeat("#", maxCommand) + "\ntouch x", "my repo opaque"},
+		{"my repo", "", "my repo"},
+		{"", "touch x", ""},
+	} {
+		payload := w.payload("PreToolUse", map[string]any{"cwd": filepath.Join(base, c.cwd), "tool_name": "Bash", "tool_use_id": "u", "tool_input": map[string]any{"command": c.line}})
+		h := w.asked(payload)
+		if h == nil {
+			t.Errorf("in %s: %.40q: nothing is asked", c.cwd, c.line)
+			continue
+		}
+		var got []string
+		for _, p := range h.Places {
+			text := strings.TrimPrefix(p.Root, base+"/")
+			for _, path := range p.Reads {
+				text += " r:" + path
+			}
+			for _, path := range p.Writes {
+				text += " w:" + path
+			}
+			for _, path := range p.Trees {
+				text += " t:" + path
+			}
+			got = append(got, text)
+		}
+		text := strings.Join(got, " | ")
+		if h.Opaque {
+			text += " opaque"
+		}
+		if text != c.want || !h.Shell {
+			t.Errorf("in %s: %.40q: %q, want %q", c.cwd, c.line, text, c.want)
+		}
 	}
 }

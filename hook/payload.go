@@ -15,6 +15,7 @@ const (
 	maxPayload = 16 << 20
 	maxPrompt  = 64 << 10 // of a prompt this much is told to the daemon
 	maxName    = 4 << 10  // of a path, an identifier or a name; what is longer is none
+	maxCommand = 1 << 20  // of a command line; a longer one is opaque
 	maxTasks   = 64
 )
 
@@ -26,6 +27,8 @@ type payload struct {
 	hook   socket.Hook // all but Agent, Cwd resolved and Places
 	file   string      // tool_input.file_path
 	book   string      // tool_input.notebook_path
+	line   string      // tool_input.command, "" where it is cut
+	cut    bool        // it is longer than maxCommand
 	marked bool        // a byte order mark was in front
 	broken bool        // some of it was not UTF-8
 }
@@ -81,13 +84,18 @@ func decode(src io.Reader) (*payload, error) {
 				h.Tasks, err = tasks(s, name)
 				return err
 			case "tool_input":
-				p.file, p.book = "", ""
+				p.file, p.book, p.line, p.cut = "", "", "", false
 				return s.object(func(key string) error {
 					switch key {
 					case "file_path":
 						return name(&p.file)
 					case "notebook_path":
 						return name(&p.book)
+					case "command":
+						if p.line, p.cut, err = s.text(maxCommand); p.cut {
+							p.line = ""
+						}
+						return err
 					}
 					return s.skip()
 				})

@@ -65,14 +65,24 @@ func BenchmarkHook(b *testing.B) {
 	s.priya.StartDaemon()
 	session := stage.Session{Person: s.priya, ID: "speed", Dir: s.hers}
 	session.Start()
-	for b.Loop() {
-		hook, git := alternating(b, 200, func() {
-			command := s.priya.Command(s.hers, "knoot", "hook", "claude")
-			command.Stdin = strings.NewReader(session.Payload("PreToolUse", map[string]any{"tool_name": "Read", "tool_use_id": "toolu_speed",
-				"tool_input": map[string]any{"file_path": filepath.Join(s.hers, factPath)}}))
-			run(b, command)
-		}, func() { run(b, s.priya.Command(s.hers, "git", "--version")) })
-		report(b, hook, git, 2.5)
+	for _, call := range []struct {
+		tool  string
+		input map[string]any
+	}{
+		{"Read", map[string]any{"file_path": filepath.Join(s.hers, factPath)}},
+		{"Bash", map[string]any{"command": "cd src && for f in *.js; do grep -n total \"$f\" | head -3; done; sed -i 's/a/b/' " + filepath.Join(s.hers, factPath) +
+			" && git diff --stat > ../changes.txt"}},
+	} {
+		b.Run(call.tool, func(b *testing.B) {
+			for b.Loop() {
+				hook, git := alternating(b, 200, func() {
+					command := s.priya.Command(s.hers, "knoot", "hook", "claude")
+					command.Stdin = strings.NewReader(session.Payload("PreToolUse", map[string]any{"tool_name": call.tool, "tool_use_id": "toolu_speed", "tool_input": call.input}))
+					run(b, command)
+				}, func() { run(b, s.priya.Command(s.hers, "git", "--version")) })
+				report(b, hook, git, 2.5)
+			}
+		})
 	}
 }
 

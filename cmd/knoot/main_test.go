@@ -388,7 +388,7 @@ func TestInitTime(t *testing.T) {
 		start = min(start, time.Since(begin))
 	}
 	t.Logf("init %v, %d bytes; an empty program runs %v", clock, allocated, start)
-	if allocated > 12<<10 {
+	if allocated > 40<<10 { // two thirds of it the parser's: two expressions, and unicode's tables for regexp
 		t.Errorf("packages allocate %d bytes at start", allocated)
 	}
 	if clock > start/2 {

@@ -25,7 +25,8 @@ type Hook struct {
 	Subagent  string  `json:"subagent,omitempty"` // agent_id, "" outside a subagent
 	Cwd       string  `json:"cwd"`                // payload's cwd, symlinks resolved where it exists
 	Places    []Place `json:"places,omitempty"`   // one a worktree touched; the first is that of Cwd, perhaps without paths
-	Opaque    bool    `json:"opaque,omitempty"`
+	Shell     bool    `json:"shell,omitempty"`    // a command line, which may write less than Places say
+	Opaque    bool    `json:"opaque,omitempty"`   // files that Places do not name may change
 	Tool      string  `json:"tool,omitempty"`
 	ToolUse   string  `json:"tool_use,omitempty"`
 	PromptID  string  `json:"prompt_id,omitempty"`
@@ -49,6 +50,7 @@ type Place struct {
 	Root   string   `json:"root"`            // real absolute path of the worktree
 	Reads  []string `json:"reads,omitempty"` // relative to Root, slashes, sorted
 	Writes []string `json:"writes,omitempty"`
+	Trees  []string `json:"trees,omitempty"` // those of Writes that cover all below: a directory is removed or moved
 }
 
 // Task is a background task that runs at Stop.

@@ -111,9 +111,7 @@ func (s *sedScript) line(until string) string {
 	}
 	text := s.rest[:i]
 	s.rest = s.rest[i:]
-	if strings.HasPrefix(s.rest, "\n") {
-		s.rest = s.rest[1:]
-	}
+	s.rest = strings.TrimPrefix(s.rest, "\n")
 	return text
 }
 

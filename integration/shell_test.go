@@ -1,0 +1,56 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"knoot.dev/knoot/integration/stage"
+)
+
+// A file that another session holds is refused to a command line as it is to an edit, however the line spells it.
+func TestCommandLinesAreRefusedWhatAnotherHolds(t *testing.T) {
+	s := newShop(t)
+	s.priya.StartDaemon()
+	holder := stage.Session{Person: s.priya, ID: "holder", Dir: s.hers}
+	other := stage.Session{Person: s.priya, ID: "other", Dir: s.hers}
+	holder.Start()
+	other.Start()
+	if reason := holder.Asks(factPath); reason != "" {
+		t.Fatal(reason)
+	}
+	dir := filepath.Dir(factPath)
+	asks := func(line string) string {
+		payload := other.Payload("PreToolUse", map[string]any{"tool_name": "Bash", "tool_use_id": "toolu_" + line, "tool_input": map[string]any{"command": line}})
+		command := s.priya.Command(s.hers, "knoot", "hook", "claude")
+		command.Stdin = strings.NewReader(payload)
+		output, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, output)
+		}
+		return s.priya.Denial(string(output))
+	}
+	for _, line := range []string{
+		"sed -i 's/a/b/' " + factPath,
+		"cat > " + factPath + " <<'EOF'\nx\nEOF",
+		"cd " + dir + " && rm -f " + filepath.Base(factPath),
+		"bash -c 'echo x >> " + factPath + "'",
+		"git checkout -- " + factPath,
+		"rm -rf " + dir,
+		"mv " + dir + " elsewhere",
+		"for f in " + dir + "/*; do echo x > \"$f\"; done",
+	} {
+		if asks(line) == "" {
+			t.Errorf("%q is allowed; hooks that failed: %q", line, failures(t, s.priya))
+		}
+	}
+	for _, line := range []string{"cat " + factPath, "ls " + dir, "echo x > elsewhere.txt", "grep -rn 'x > y' " + dir, "make test"} {
+		if reason := asks(line); reason != "" {
+			t.Errorf("%q is refused: %s", line, reason)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(s.hers, factPath)); err != nil {
+		t.Error("a hook ran the line: ", err)
+	}
+}
