@@ -438,12 +438,14 @@ func TestNewsSurvivesARestart(t *testing.T) {
 	old.says(t)
 	next := m.startProcess("1.0.0")
 	next.says(t)
+	r.isOpen()
 	wantText(t, "the reader", one.prompt("x"), changedInYourFiles, "- src/tax.js, which you were denied, is free now")
 	if err := next.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	next.says(t)
 	m.startProcess("1.0.0").says(t)
+	r.isOpen()
 	wantText(t, "the reader, again,", one.prompt("x"))
 }
 

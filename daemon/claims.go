@@ -54,8 +54,8 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		defer a.finish()
 		a.begin()
 	}
-	if ctx.Err() != nil {
-		return nil // nobody waits for the answer any more
+	if ctx.Err() != nil && c.h.Event == EventPreTool {
+		return nil // nobody waits for the answer any more; what has happened counts all the same
 	}
 	for _, s := range sites {
 		a := s.tree.clone.arbiter

@@ -439,6 +439,7 @@ func TestClaimsSurviveTheDaemon(t *testing.T) {
 				t.Fatal("not denied before")
 			}
 			end(t, m, old)
+			r.isOpen()
 			if denied := two.edit("src/tax.js"); !strings.Contains(denied, "again") {
 				t.Errorf("after: %q", denied)
 			}

@@ -23,6 +23,12 @@ type repository struct {
 	root string
 }
 
+// isOpen waits until the daemon has the repository open: until then a hook says nothing rather than wait.
+func (r *repository) isOpen() {
+	r.m.t.Helper()
+	r.m.mustAsk(&socket.Request{Op: "who", Dir: r.root})
+}
+
 func (m *machine) git(dir string, args ...string) string {
 	m.t.Helper()
 	cmd := exec.Command("git", args...)
@@ -194,6 +200,7 @@ func TestNothingIsSaidTwiceAfterARestart(t *testing.T) {
 			}
 			old.says(t)
 			m.startProcess("1.0.0").says(t)
+			r.isOpen()
 			if text := a.read("src/billing.js"); text != "" {
 				t.Errorf("after the restart: %q", text)
 			}
@@ -215,6 +222,7 @@ func TestTakeoverKeepsWhatWasTold(t *testing.T) {
 		t.Fatalf("the first read: %q", text)
 	}
 	m.startProcess("1.1.0").says(t)
+	r.isOpen()
 	if text := a.read("src/billing.js"); text != "" {
 		t.Errorf("after the takeover: %q", text)
 	}
