@@ -90,7 +90,7 @@ func TestGrammarKeys(t *testing.T) {
 		return func(m intMap) error { return read(encodeCBOR(m)) }
 	}
 	sealed := func(m intMap, to *EpochKey) []byte {
-		b, err := seal(to.identity.Recipient(), encodeCBOR(m))
+		b, err := seal(to.read.Load().Recipient(), encodeCBOR(m))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -226,8 +226,8 @@ func TestGrammarKeys(t *testing.T) {
 			_, err := ReadGrant(forgeGrant(t, x.device.Sign, grantContext, m), publicKey(x.device))
 			return err
 		}, nil, nil},
-		"key-file": {intMap{1: x.roster.nonce[:], 2: epoch.Room[:], 3: uint64(1), 4: key.identity.String()}, func(m intMap) error {
-			_, err := openKeyFile(sealed(m, key), key.identity, x.roster.nonce, epoch)
+		"key-file": {intMap{1: x.roster.nonce[:], 2: epoch.Room[:], 3: uint64(1), 4: key.text}, func(m intMap) error {
+			_, err := openKeyFile(sealed(m, key), key.read.Load(), x.roster.nonce, epoch)
 			return err
 		}, nil, nil},
 	} {

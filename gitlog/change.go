@@ -621,9 +621,13 @@ func (c *RosterChange) build() (*RosterCommit, *Roster, error) {
 	if len(c.operations) == 0 {
 		return nil, c.before, nil
 	}
+	general, err := c.next.Rooms[c.next.General].Current().sealsTo()
+	if err != nil {
+		return nil, nil, err
+	}
 	draft := &rosterDraft{
 		seq: c.work.e.seq, prev: c.before.Head.Hash, time: c.now, operations: c.operations,
-		general: c.next.Rooms[c.next.General].Current().recipient, keyFiles: map[keyFileName][]byte{}, links: map[RoomEpoch][]byte{},
+		general: general, keyFiles: map[keyFileName][]byte{}, links: map[RoomEpoch][]byte{},
 	}
 	if len(c.names) > 0 {
 		draft.names = c.names
@@ -654,8 +658,11 @@ func (c *RosterChange) build() (*RosterCommit, *Roster, error) {
 		if last == nil {
 			return nil, nil, fmt.Errorf("this device cannot open the room %q, so it cannot begin its next key", c.next.Rooms[room].Name)
 		}
-		var err error
-		if draft.links[current.RoomEpoch], err = sealKeyFile(c.before.nonce, last, current.recipient); err != nil {
+		to, err := current.sealsTo()
+		if err != nil {
+			return nil, nil, err
+		}
+		if draft.links[current.RoomEpoch], err = sealKeyFile(c.before.nonce, last, to); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -698,7 +705,7 @@ func (c *RosterChange) beginEpochs() error {
 		if err := c.add(opEpochBegun, intMap{opRoom: room[:], opEpoch: number, opEpochRecipient: identity.Recipient().String()}); err != nil {
 			return err
 		}
-		key := &EpochKey{RoomEpoch{room, number}, identity}
+		key := newEpochKey(RoomEpoch{room, number}, identity)
 		c.ring[key.RoomEpoch] = key
 	}
 	return nil

@@ -198,7 +198,7 @@ func (d *drawn) step(text string) (RosterCommit, error) {
 			number = uint64(len(r.Epochs)) + 1
 		}
 		add(opEpochBegun, intMap{opRoom: room[:], opEpoch: number, opEpochRecipient: identity.Recipient().String()})
-		d.keys[RoomEpoch{room, number}] = &EpochKey{RoomEpoch{room, number}, identity}
+		d.keys[RoomEpoch{room, number}] = newEpochKey(RoomEpoch{room, number}, identity)
 	}
 	keysOf := func(device *Device) intMap {
 		return intMap{opDeviceKey: []byte(device.Sign.Public().(ed25519.PublicKey)), opDeviceRecipient: device.Age.Recipient().String()}
@@ -364,7 +364,7 @@ func (d *drawn) found(device *Device) (RosterCommit, error) {
 	d.states = []*Roster{d.state}
 	d.members["ann"] = d.state.Devices[device.ID].Member
 	epoch := RoomEpoch{d.state.General, 1}
-	d.keys[epoch] = &EpochKey{epoch, identity}
+	d.keys[epoch] = newEpochKey(epoch, identity)
 	return commit, nil
 }
 

@@ -41,7 +41,7 @@ func compareKeyFiles(a, b keyFileName) int {
 
 // sealKeyFile seals an epoch's identity: in a key file to a device, in a link file to the epoch after it.
 func sealKeyFile(nonce [32]byte, key *EpochKey, to *age.HybridRecipient) ([]byte, error) {
-	return seal(to, encodeCBOR(intMap{1: nonce[:], 2: key.Room[:], 3: key.Number, 4: key.identity.String()}))
+	return seal(to, encodeCBOR(intMap{1: nonce[:], 2: key.Room[:], 3: key.Number, 4: key.text}))
 }
 
 // openKeyFile opens a key or link file and checks that it holds the identity of that epoch of this team.
@@ -58,27 +58,28 @@ func openKeyFile(file []byte, with *age.HybridIdentity, nonce [32]byte, want *Ep
 		return nil, err
 	}
 	var (
-		team [32]byte
-		key  EpochKey
+		team  [32]byte
+		epoch RoomEpoch
 	)
 	f.fixed(1, team[:])
-	f.fixed(2, key.Room[:])
-	key.Number = f.uint(3, 1)
+	f.fixed(2, epoch.Room[:])
+	epoch.Number = f.uint(3, 1)
 	text := f.text(4)
 	if err := f.finish(); err != nil {
 		return nil, err
 	}
-	if team != nonce || key.RoomEpoch != want.RoomEpoch {
+	if team != nonce || epoch != want.RoomEpoch {
 		return nil, fmt.Errorf("the key of room %s, epoch %d: %w", want.Room, want.Number, errMoved)
 	}
 	// The error of age could repeat a part of the key.
-	if key.identity, err = age.ParseHybridIdentity(text); err != nil || key.identity.String() != text {
+	identity, err := age.ParseHybridIdentity(text)
+	if err != nil || identity.String() != text {
 		return nil, fmt.Errorf("the key of room %s, epoch %d: no identity: %w", want.Room, want.Number, errValue)
 	}
-	if key.identity.Recipient().String() != want.Recipient {
+	if identity.Recipient().String() != want.Recipient {
 		return nil, fmt.Errorf("the key of room %s, epoch %d: not that of the roster's recipient: %w", want.Room, want.Number, errRecipient)
 	}
-	return &key, nil
+	return newEpochKey(epoch, identity), nil
 }
 
 // OpenEpochs opens all epochs that the device can read: in each room those that have a key file for it, and through
@@ -90,7 +91,7 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 	for _, room := range r.Rooms {
 		for n := len(room.Epochs); n > 0; n-- {
 			epoch := room.Epochs[n-1]
-			file, with := r.keyFiles[keyFileName{epoch.RoomEpoch, device.ID}], device.Age
+			file, with := r.keyFiles[keyFileName{epoch.RoomEpoch, device.ID}], func() (*age.HybridIdentity, error) { return device.Age, nil }
 			if after := ring[RoomEpoch{room.ID, epoch.Number + 1}]; file == nil && after != nil {
 				file, with = r.links[after.RoomEpoch], after.identity
 			}
@@ -101,7 +102,12 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 				ring[epoch.RoomEpoch] = known.key
 				continue
 			}
-			key, err := openKeyFile(file, with, r.nonce, epoch)
+			identity, err := with()
+			if err != nil {
+				first = cmp.Or(first, err)
+				continue
+			}
+			key, err := openKeyFile(file, identity, r.nonce, epoch)
 			if err != nil {
 				first = cmp.Or(first, err)
 				continue
@@ -155,7 +161,7 @@ func (s *sealedNames) open(ring Keyring) (Names, error) {
 	if known := s.names.Load(); known != nil {
 		return *known, nil
 	}
-	v, _, err := open(key.identity, s.bytes)
+	v, _, err := key.open(s.bytes)
 	if err != nil {
 		return nil, err
 	}

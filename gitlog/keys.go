@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"sync/atomic"
 
 	"filippo.io/age"
 )
@@ -19,7 +20,38 @@ type RoomEpoch struct {
 // EpochKey is the private half of a room's epoch: it opens what was sealed to the room in that time.
 type EpochKey struct {
 	RoomEpoch
-	identity *age.HybridIdentity
+	text string // the identity as age writes it
+	read atomic.Pointer[age.HybridIdentity]
+}
+
+func newEpochKey(epoch RoomEpoch, identity *age.HybridIdentity) *EpochKey {
+	k := &EpochKey{RoomEpoch: epoch, text: identity.String()}
+	k.read.Store(identity)
+	return k
+}
+
+// identity reads the key at its first need, since that takes a sixth of a millisecond, and most epochs of a long roster are never
+// asked for.
+func (k *EpochKey) identity() (*age.HybridIdentity, error) {
+	if identity := k.read.Load(); identity != nil {
+		return identity, nil
+	}
+	// The error of age could repeat a part of the key.
+	identity, err := age.ParseHybridIdentity(k.text)
+	if err != nil {
+		return nil, fmt.Errorf("the key of room %s, epoch %d: no identity: %w", k.Room, k.Number, errValue)
+	}
+	k.read.Store(identity)
+	return identity, nil
+}
+
+// open opens what was sealed to the epoch.
+func (k *EpochKey) open(sealed []byte) (v any, item []byte, err error) {
+	identity, err := k.identity()
+	if err != nil {
+		return nil, nil, err
+	}
+	return open(identity, sealed)
 }
 
 // Keyring holds the epochs that a device can open.
@@ -47,7 +79,7 @@ func (k *EpochKey) derive(label string, team TeamID) (key [32]byte, err error) {
 		return key, fmt.Errorf("epoch %d of room %s: %w", k.Number, k.Room, errValue)
 	}
 	info = binary.BigEndian.AppendUint32(info, uint32(k.Number))
-	raw, err := hkdf.Key(sha256.New, []byte(k.identity.String()), team[:], string(info), len(key))
+	raw, err := hkdf.Key(sha256.New, []byte(k.text), team[:], string(info), len(key))
 	copy(key[:], raw)
 	return key, err
 }

@@ -28,7 +28,7 @@ func TestKeysByHand(t *testing.T) {
 	}
 	team := TeamID(bytes.Repeat([]byte{7}, 32))
 	room := RoomID{1, 2, 3, 4, 5, 6, 7, 8}
-	key := &EpochKey{RoomEpoch{room, 258}, identity}
+	key := newEpochKey(RoomEpoch{room, 258}, identity)
 
 	extracted := hmacSHA256(team[:], []byte(identity.String()))
 	info := "\x00\x01\x02\x03\x04\x05\x06\x07\x08\x00\x00\x01\x02"

@@ -67,15 +67,15 @@ func TestLivePayloads(t *testing.T) {
 	}
 
 	other := newDevice(t)
-	another := &EpochKey{general, other.Age}
+	another := newEpochKey(general, other.Age)
 	for what, c := range map[string]struct {
 		signer ed25519.PublicKey
 		key    *EpochKey
 		want   error
 	}{
 		"another device's key":  {publicKey(other), key, errKeyID},
-		"another epoch's":       {publicKey(x.device), &EpochKey{RoomEpoch{x.roster.General, 2}, key.identity}, errEpoch},
-		"a key of another room": {publicKey(x.device), &EpochKey{RoomEpoch{RoomID{9}, 1}, key.identity}, errEpoch},
+		"another epoch's":       {publicKey(x.device), newEpochKey(RoomEpoch{x.roster.General, 2}, key.read.Load()), errEpoch},
+		"a key of another room": {publicKey(x.device), newEpochKey(RoomEpoch{RoomID{9}, 1}, key.read.Load()), errEpoch},
 		"another key":           {publicKey(x.device), another, errLiveSeal},
 	} {
 		if _, err := l.Open(c.signer, c.key); !errors.Is(err, c.want) {
@@ -204,7 +204,7 @@ func FuzzParseLive(f *testing.F) {
 	f.Add(forgeLive(f, device, intMap{1: uint64(1), 2: make([]byte, 32), 3: make([]byte, 16), 4: make([]byte, 8), 5: uint64(1), 6: make([]byte, 16), 7: uint64(50), 8: uint64(1), 9: uint64(1)}, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if l, err := ParseLive(data); err == nil {
-			if _, err := l.Open(publicKey(device), &EpochKey{l.RoomEpoch, device.Age}); err == nil {
+			if _, err := l.Open(publicKey(device), newEpochKey(l.RoomEpoch, device.Age)); err == nil {
 				t.Error("made-up bytes open")
 			}
 		}

@@ -199,10 +199,10 @@ func applyTeam(r *Roster, w *entryWork, f *fields) error {
 	f.fixed(opNonce, r.nonce[:])
 	f.fixed(opMember, member[:])
 	f.fixed(opDeviceKey, key)
-	recipient := f.recipient(opDeviceRecipient)
+	_, recipient := f.recipient(opDeviceRecipient)
 	f.fixed(opRoom, room[:])
 	number := f.uint(opEpoch, 1)
-	epochRecipient := f.recipient(opEpochRecipient)
+	epochTo, epochRecipient := f.recipient(opEpochRecipient)
 	f.fixed(opRepository, repository[:])
 	if number != 1 {
 		f.fail(opEpoch, errValue)
@@ -216,13 +216,11 @@ func applyTeam(r *Roster, w *entryWork, f *fields) error {
 	r.General = room
 	r.Members[member] = &Member{ID: member, Admin: true}
 	device := DeviceIDOf(key)
-	r.Devices[device] = &RosterDevice{ID: device, Key: key, Recipient: recipient.String(), Member: member}
+	r.Devices[device] = &RosterDevice{ID: device, Key: key, Recipient: recipient, Member: member}
 	r.Rooms[room] = &Room{
 		ID:      room,
 		Members: map[MemberID]uint64{member: 0},
-		Epochs: []*Epoch{{
-			RoomEpoch: RoomEpoch{room, 1}, Recipient: epochRecipient.String(), recipient: epochRecipient,
-		}},
+		Epochs:  []*Epoch{{RoomEpoch: RoomEpoch{room, 1}, Recipient: epochRecipient, recipient: epochTo}},
 	}
 	r.Repositories[repository] = true
 	w.begun[room] = true
@@ -287,16 +285,17 @@ func (f *fields) readCut(of func(WriterID) bool) cut {
 	return c
 }
 
-func (f *fields) recipient(key uint64) *age.HybridRecipient {
+// recipient reads a recipient, and how it is written, which is in one way alone.
+func (f *fields) recipient(key uint64) (*age.HybridRecipient, string) {
 	text := f.text(key)
 	if f.odd != nil {
-		return nil
+		return nil, ""
 	}
 	r, err := parseRecipient(text)
 	if err != nil {
 		f.fail(key, err)
 	}
-	return r
+	return r, text
 }
 
 // founderKey is the key that must have signed genesis.
@@ -343,7 +342,7 @@ func found(device *Device, with Founding, epoch *age.HybridIdentity) (TeamID, Ro
 			return TeamID{}, RosterCommit{}, err
 		}
 	}
-	key := &EpochKey{RoomEpoch{room, 1}, epoch}
+	key := newEpochKey(RoomEpoch{room, 1}, epoch)
 	keyFile, err := sealKeyFile(nonce, key, device.Age.Recipient())
 	if err != nil {
 		return TeamID{}, RosterCommit{}, err

@@ -11,11 +11,11 @@ import (
 func (f *fields) readDevice(r *Roster) (*RosterDevice, error) {
 	key := make(ed25519.PublicKey, ed25519.PublicKeySize)
 	f.fixed(opDeviceKey, key)
-	recipient := f.recipient(opDeviceRecipient)
+	_, recipient := f.recipient(opDeviceRecipient)
 	if f.odd != nil {
 		return nil, f.odd
 	}
-	d := &RosterDevice{ID: DeviceIDOf(key), Key: key, Recipient: recipient.String()}
+	d := &RosterDevice{ID: DeviceIDOf(key), Key: key, Recipient: recipient}
 	if r.device(d.ID) != nil {
 		return nil, fmt.Errorf("device %s is or was in the team: %w", d.ID, errState)
 	}

@@ -125,7 +125,7 @@ func applyEpochBegun(r *Roster, w *entryWork, f *fields) error {
 		return err
 	}
 	number := f.uint(opEpoch, 1)
-	recipient := f.recipient(opEpochRecipient)
+	to, recipient := f.recipient(opEpochRecipient)
 	if err := f.finish(); err != nil {
 		return err
 	}
@@ -142,12 +142,10 @@ func applyEpochBegun(r *Roster, w *entryWork, f *fields) error {
 	switch {
 	case w.begun[room.ID] || number != before+1:
 		return fmt.Errorf("epoch %d of room %s after %d, or a second one at once: %w", number, room.ID, before, errState)
-	case before > 0 && room.Current().Recipient == recipient.String():
+	case before > 0 && room.Current().Recipient == recipient:
 		return fmt.Errorf("epoch %d of room %s has the key of the one before: %w", number, room.ID, errState)
 	}
-	room.Epochs = append(room.Epochs, &Epoch{
-		RoomEpoch: RoomEpoch{room.ID, number}, Recipient: recipient.String(), recipient: recipient, since: w.e.seq,
-	})
+	room.Epochs = append(room.Epochs, &Epoch{RoomEpoch: RoomEpoch{room.ID, number}, Recipient: recipient, recipient: to, since: w.e.seq})
 	w.begun[room.ID] = true
 	return nil
 }

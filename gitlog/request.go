@@ -90,7 +90,11 @@ func encodeRequest(device *Device, r *Roster, q *JoinRequest) ([]byte, error) {
 	text.set(1, cutText(q.Name))
 	text.set(2, cutText(q.Address))
 	text.set(3, cutText(q.Label))
-	sealed, err := seal(general.recipient, encodeCBOR(intMap{1: rest[:], 2: text}))
+	to, err := general.sealsTo()
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := seal(to, encodeCBOR(intMap{1: rest[:], 2: text}))
 	if err != nil {
 		return nil, err
 	}
@@ -142,14 +146,14 @@ func parseRequest(data []byte, team TeamID) (*JoinRequest, error) {
 	}
 	f.fixed(2, q.Team[:])
 	f.fixed(3, q.Key)
-	recipient := f.recipient(4)
+	_, q.Recipient = f.recipient(4)
 	q.Time = f.millis(5)
 	q.epoch = f.uint(6, 1)
 	q.sealed = f.bytes(7)
 	if err := f.finish(); err != nil {
 		return nil, err
 	}
-	q.Device, q.Recipient = DeviceIDOf(q.Key), recipient.String()
+	q.Device = DeviceIDOf(q.Key)
 	switch {
 	case q.Device != kid:
 		return nil, errKeyID
@@ -171,7 +175,7 @@ func (q *JoinRequest) openTexts(general RoomID, ring Keyring) error {
 	if key == nil {
 		return nil
 	}
-	v, _, err := open(key.identity, q.sealed)
+	v, _, err := key.open(q.sealed)
 	if err != nil {
 		return err
 	}

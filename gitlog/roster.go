@@ -138,10 +138,18 @@ type Area struct {
 type Epoch struct {
 	RoomEpoch
 	Recipient string
-	recipient *age.HybridRecipient
+	recipient *age.HybridRecipient // Recipient, read; nil in a state from the roster's index, where the epoch was not current
 	since     uint64
 
 	opened atomic.Pointer[openedEpoch] // the last that OpenEpochs opened; an epoch is shared by all states that go on from it
+}
+
+// sealsTo is Recipient, read: whom one seals to.
+func (e *Epoch) sealsTo() (*age.HybridRecipient, error) {
+	if e.recipient != nil {
+		return e.recipient, nil
+	}
+	return parseRecipient(e.Recipient)
 }
 
 // openedEpoch is an epoch's key, the file that held it, and the device that opened it.

@@ -96,7 +96,7 @@ func TestOpenEpochsThroughLinks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		key := &EpochKey{RoomEpoch{room.ID, n}, identity}
+		key := newEpochKey(RoomEpoch{room.ID, n}, identity)
 		room.Epochs = append(room.Epochs, &Epoch{RoomEpoch: key.RoomEpoch, Recipient: identity.Recipient().String()})
 		link, err := sealKeyFile(x.roster.nonce, keys[len(keys)-1], identity.Recipient())
 		if err != nil {
@@ -116,13 +116,13 @@ func TestOpenEpochsThroughLinks(t *testing.T) {
 		t.Fatalf("%d epochs opened, want 3: %v", len(ring), err)
 	}
 	for _, key := range keys {
-		if got := ring[key.RoomEpoch].identity.String(); got != key.identity.String() {
+		if got := ring[key.RoomEpoch].text; got != key.text {
 			t.Errorf("epoch %d: another identity", key.Number)
 		}
 	}
 
 	// A link that holds another epoch than the one before is refused, and what is later stays open.
-	if x.roster.links[keys[1].RoomEpoch], err = sealKeyFile(x.roster.nonce, keys[1], keys[1].identity.Recipient()); err != nil {
+	if x.roster.links[keys[1].RoomEpoch], err = sealKeyFile(x.roster.nonce, keys[1], keys[1].read.Load().Recipient()); err != nil {
 		t.Fatal(err)
 	}
 	if ring, err := x.roster.OpenEpochs(newcomer); !errors.Is(err, errMoved) || len(ring) != 2 {

@@ -83,7 +83,11 @@ func sealFile(h *Header, part Part, device *Device) ([]byte, error) {
 		}
 		entries[i] = cbor.RawMessage(e.raw)
 	}
-	sealed, err := seal(part.Epoch.recipient, encodeCBOR(intMap{1: digest[:], 2: entries}))
+	to, err := part.Epoch.sealsTo()
+	if err != nil {
+		return nil, err
+	}
+	sealed, err := seal(to, encodeCBOR(intMap{1: digest[:], 2: entries}))
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +211,7 @@ func (file *SegmentFile) Open(key *EpochKey) ([]*Entry, error) {
 	if (RoomEpoch{file.Room, file.Epoch}) != key.RoomEpoch {
 		return nil, fmt.Errorf("room %s, epoch %d: %w", file.Room, file.Epoch, errEpoch)
 	}
-	v, item, err := open(key.identity, file.signed.payload)
+	v, item, err := key.open(file.signed.payload)
 	if err != nil {
 		return nil, err
 	}

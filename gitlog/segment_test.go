@@ -200,7 +200,7 @@ func TestSegmentsRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := RoomEpoch{RoomID{9}, 7}
-	x.ring[other] = &EpochKey{other, second}
+	x.ring[other] = newEpochKey(other, second)
 	epochs := []*Epoch{
 		x.roster.Rooms[x.roster.General].Current(),
 		{RoomEpoch: other, Recipient: second.Recipient().String(), recipient: second.Recipient()},

@@ -349,7 +349,7 @@ func object(tag uint64, parts ...any) []byte {
 
 func makeSegmentVectors(t *testing.T, x *fixture) []segmentVector {
 	general := x.roster.General
-	identity := x.ring[RoomEpoch{general, 1}].identity
+	identity := x.ring[RoomEpoch{general, 1}].read.Load()
 	public := x.device.Sign.Public().(ed25519.PublicKey)
 	thief := newDevice(t)
 	thiefWriter := x.writer
@@ -636,7 +636,7 @@ func makeKeyVectors(t *testing.T, x *fixture) []keyVector {
 	key := x.ring[RoomEpoch{x.roster.General, 1}]
 	v := keyVector{
 		Name: "tokens", Team: x.team[:], Repository: x.repository[:], Device: x.device.ID[:],
-		Open: epochVector{key.Room[:], 1, key.identity.String()}, Path: map[string]string{}, Branch: map[string]string{},
+		Open: epochVector{key.Room[:], 1, key.text}, Path: map[string]string{}, Branch: map[string]string{},
 		GitDir: "/home/ash/app/.git", Agent: "claude", Session: "s1",
 	}
 	token, err := key.TokenKey(x.team)
@@ -684,7 +684,7 @@ func forgeGenesis(t *testing.T, device *Device, spoil func(f *rosterForgery)) (R
 	room := RoomID{1, 2, 3, 4, 5, 6, 7, 8}
 	nonce := bytes.Repeat([]byte{0x77}, 32)
 	f := &rosterForgery{
-		device: device, signer: device.Sign, context: rosterContext, key: &EpochKey{RoomEpoch{room, 1}, identity},
+		device: device, signer: device.Sign, context: rosterContext, key: newEpochKey(RoomEpoch{room, 1}, identity),
 		team: intMap{
 			1: nonce, 2: id16(0x55), 3: []byte(device.Sign.Public().(ed25519.PublicKey)), 4: device.Age.Recipient().String(),
 			5: room[:], 6: uint64(1), 7: identity.Recipient().String(), 8: id16(0x22),
@@ -738,7 +738,7 @@ func makeRosterVectors(t *testing.T) []rosterVector {
 		team := sha256.Sum256(chain[0].Entry)
 		v := rosterVector{
 			Name: name, Team: team[:], Device: device.ID[:], Identity: device.Age.String(), Step: step, Error: fault,
-			Epochs: []epochVector{{key.Room[:], key.Number, key.identity.String()}},
+			Epochs: []epochVector{{key.Room[:], key.Number, key.text}},
 			Names:  map[string]string{hex.EncodeToString(id16(0x55)): "Ash"},
 		}
 		for _, c := range chain {
@@ -961,7 +961,7 @@ func makeTeamVectors(t *testing.T) []rosterVector {
 			}
 			for n := range epochs {
 				key := d.keys[RoomEpoch{d.room(room), n + 1}]
-				v.Epochs = append(v.Epochs, epochVector{key.Room[:], key.Number, key.identity.String()})
+				v.Epochs = append(v.Epochs, epochVector{key.Room[:], key.Number, key.text})
 			}
 		}
 		if c.names == "-" { // what came after it left
@@ -1030,7 +1030,7 @@ func makeRequestVectors(t *testing.T) []requestVector {
 			rest[0] ^= 1
 		}
 		if _, there := payload[7]; !there {
-			sealed, err := seal(general.identity.Recipient(), encodeCBOR(intMap{1: rest[:], 2: text}))
+			sealed, err := seal(general.read.Load().Recipient(), encodeCBOR(intMap{1: rest[:], 2: text}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -1041,7 +1041,7 @@ func makeRequestVectors(t *testing.T) []requestVector {
 			t.Fatal(err)
 		}
 		vectors = append(vectors, requestVector{
-			Name: name, Team: d.state.Team[:], Open: []epochVector{{general.Room[:], 2, general.identity.String()}}, Request: data, Step: step, Error: fault,
+			Name: name, Team: d.state.Team[:], Open: []epochVector{{general.Room[:], 2, general.text}}, Request: data, Step: step, Error: fault,
 		})
 	}
 	plain := func(name, step, fault string, change func(payload, text intMap)) {

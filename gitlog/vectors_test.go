@@ -306,7 +306,7 @@ func (v *epochVector) key(t testing.TB) *EpochKey {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &EpochKey{RoomEpoch{RoomID(v.Room), v.Epoch}, identity}
+	return newEpochKey(RoomEpoch{RoomID(v.Room), v.Epoch}, identity)
 }
 
 func TestSegmentVectors(t *testing.T) {
@@ -405,7 +405,7 @@ func (v *rosterVector) run(t *testing.T) (step string, err error) {
 		t.Errorf("%d epochs opened, want %d", len(ring), len(v.Epochs))
 	}
 	for _, e := range v.Epochs {
-		if key := ring[RoomEpoch{RoomID(e.Room), e.Epoch}]; key == nil || key.identity.String() != e.Identity {
+		if key := ring[RoomEpoch{RoomID(e.Room), e.Epoch}]; key == nil || key.text != e.Identity {
 			t.Errorf("room %x, epoch %d: not the identity that the vector has", e.Room, e.Epoch)
 		}
 	}

@@ -382,7 +382,7 @@ func TestARemovedDeviceReadsNothingLater(t *testing.T) {
 		}
 		files++
 		for _, key := range ring {
-			if entries, err := file.Open(&EpochKey{RoomEpoch{file.Room, file.Epoch}, key.identity}); err == nil {
+			if entries, err := file.Open(newEpochKey(RoomEpoch{file.Room, file.Epoch}, key.read.Load())); err == nil {
 				for _, e := range entries {
 					fmt.Fprintf(&plain, "%s %s\n", e.Fact.Name, e.Fact.Text)
 				}
