@@ -36,25 +36,29 @@ type Clone struct {
 	crowded time.Time    // when the host was last seen to hold more requests to join than a fetch takes; under writing
 	cleaned bool         // junk among the kept refs was looked for; under writing
 
-	mu       sync.Mutex
-	lock     *cloneLock // nil: a reader
-	roster   *Roster
-	keys     Keyring
-	behind   bool // another clone of this home has seen more of the roster
-	writer   WriterID
-	moved    bool                // the writer file came with a copy of another clone: draw another before writing
-	refs     map[string]indexTip // how far each ref was read
-	logs     map[logKey]logTip
-	seen     map[Tip]bool // tips that own segments have named
-	entries  map[EntryID]*Stored
-	events   []*Stored            // by time, then id
-	writes   map[string][]*Stored // FileWritten, PathRemoved and UngatedWrite by path, in the order of events
-	memory   *Memory
-	journal  *journal
-	problems map[string]Problem // by ref
-	withheld map[string]bool    // refs with a segment whose roster head is not in our chain: nothing is sealed
-	refused  map[string]Hash    // kept refs by what the inbox had when it was refused
-	unkept   int                // segments read since the index was written
+	mu     sync.Mutex
+	lock   *cloneLock // nil: a reader
+	roster *Roster
+	keys   Keyring
+	// rosterTip is the commit of the roster's head; "" while the chain goes on from it with what is wrong or newer.
+	rosterTip Hash
+	// keptRoster is how many entries the roster's index spares the next start.
+	keptRoster uint64
+	behind     bool // another clone of this home has seen more of the roster
+	writer     WriterID
+	moved      bool                // the writer file came with a copy of another clone: draw another before writing
+	refs       map[string]indexTip // how far each ref was read
+	logs       map[logKey]logTip
+	seen       map[Tip]bool // tips that own segments have named
+	entries    map[EntryID]*Stored
+	events     []*Stored            // by time, then id
+	writes     map[string][]*Stored // FileWritten, PathRemoved and UngatedWrite by path, in the order of events
+	memory     *Memory
+	journal    *journal
+	problems   map[string]Problem // by ref
+	withheld   map[string]bool    // refs with a segment whose roster head is not in our chain: nothing is sealed
+	refused    map[string]Hash    // kept refs by what the inbox had when it was refused
+	unkept     int                // segments read since the index was written
 }
 
 // logKey is a log as one namespace has it.
@@ -170,6 +174,9 @@ func (c *Clone) Close() error {
 	}
 	if ierr := c.keepIndex(); err == nil {
 		err = ierr
+	}
+	if rerr := c.keepRosterIndex(); err == nil {
+		err = rerr
 	}
 	if jerr := c.journal.close(); err == nil {
 		err = jerr

@@ -91,10 +91,7 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 	for _, room := range r.Rooms {
 		for n := len(room.Epochs); n > 0; n-- {
 			epoch := room.Epochs[n-1]
-			file, with := r.keyFiles[keyFileName{epoch.RoomEpoch, device.ID}], func() (*age.HybridIdentity, error) { return device.Age, nil }
-			if after := ring[RoomEpoch{room.ID, epoch.Number + 1}]; file == nil && after != nil {
-				file, with = r.links[after.RoomEpoch], after.identity
-			}
+			file, after := r.fileOf(epoch, device.ID, ring)
 			if file == nil {
 				continue
 			}
@@ -102,12 +99,15 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 				ring[epoch.RoomEpoch] = known.key
 				continue
 			}
-			identity, err := with()
-			if err != nil {
-				first = cmp.Or(first, err)
-				continue
+			identity := device.Age
+			var err error
+			if after != nil {
+				identity, err = after.identity()
 			}
-			key, err := openKeyFile(file, identity, r.nonce, epoch)
+			var key *EpochKey
+			if err == nil {
+				key, err = openKeyFile(file, identity, r.nonce, epoch)
+			}
 			if err != nil {
 				first = cmp.Or(first, err)
 				continue
@@ -117,6 +117,18 @@ func (r *Roster) OpenEpochs(device *Device) (Keyring, error) {
 		}
 	}
 	return ring, first
+}
+
+// fileOf returns the file that holds an epoch's key for a device: its own, or the link that an epoch after it opens; nil where there
+// is none. after is that epoch's key, nil where it is the device's own file.
+func (r *Roster) fileOf(epoch *Epoch, device DeviceID, ring Keyring) (file []byte, after *EpochKey) {
+	if file = r.keyFiles[keyFileName{epoch.RoomEpoch, device}]; file != nil {
+		return file, nil
+	}
+	if after = ring[RoomEpoch{epoch.Room, epoch.Number + 1}]; after != nil {
+		return r.links[after.RoomEpoch], after
+	}
+	return nil, nil
 }
 
 // Names are the sealed part of a roster entry, by id (as bytes): what people read. Permission never depends on them.

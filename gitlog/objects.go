@@ -268,6 +268,9 @@ type fileLimits struct {
 	Bytes int64 // in one file
 }
 
+// treeBytes bounds a tree's content: a line takes the mode, a name of at most 255 bytes and an id.
+func (l fileLimits) treeBytes() int64 { return int64(l.Files+2) * 300 }
+
 // readFiles reads the whole content of a tree: plain files (mode 100644), at most one folder deep, by their path. Anything
 // else is errCorruptObject; errObjectTooLarge past a limit.
 func (s *objectStore) readFiles(ctx context.Context, tree Hash, limit fileLimits) (map[string][]byte, error) {
@@ -276,8 +279,7 @@ func (s *objectStore) readFiles(ctx context.Context, tree Hash, limit fileLimits
 }
 
 func (s *objectStore) readFolder(ctx context.Context, tree Hash, prefix string, limit fileLimits, files map[string][]byte) error {
-	// A line takes the mode, a name of at most 255 bytes and an id.
-	content, err := s.readObject(ctx, tree, "tree", int64(limit.Files+2)*300)
+	content, err := s.readObject(ctx, tree, "tree", limit.treeBytes())
 	if err != nil {
 		return err
 	}
@@ -307,6 +309,23 @@ func (s *objectStore) readFolder(ctx context.Context, tree Hash, prefix string, 
 		}
 	}
 	return nil
+}
+
+// readFile reads one plain file at the top of a tree; errMissingObject where there is none of that name.
+func (s *objectStore) readFile(ctx context.Context, tree Hash, name string, limit fileLimits) ([]byte, error) {
+	content, err := s.readObject(ctx, tree, "tree", limit.treeBytes())
+	if err != nil {
+		return nil, err
+	}
+	entries, err := parseTree(s.format, content)
+	if err != nil {
+		return nil, fmt.Errorf("tree %s %w: %w", tree, err, errCorruptObject)
+	}
+	at := slices.IndexFunc(entries, func(e treeEntry) bool { return e.name == name && e.mode == "100644" })
+	if at < 0 {
+		return nil, fmt.Errorf("tree %s holds no file %q: %w", tree, name, errMissingObject)
+	}
+	return s.readObject(ctx, entries[at].id, "blob", limit.Bytes)
 }
 
 // readChain returns the commits from tip back to, and without, stop ("" for the generation's start), oldest first. reached

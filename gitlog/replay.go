@@ -98,7 +98,7 @@ func (c *Clone) reloadWith(ctx context.Context, tip Hash, roster *Roster) error 
 		return err
 	}
 	if slices.ContainsFunc(found, func(r ref) bool { return r.Name == rosterRef && r.Hash == tip }) {
-		err = c.takeRoster(roster, nil)
+		err = c.takeRoster(tip, roster, nil)
 	} else {
 		err = c.readRosterAt(ctx, found)
 	}

@@ -173,21 +173,27 @@ func VerifyRoster(team TeamID, chain []RosterCommit) (*Roster, error) {
 		return nil, fmt.Errorf("the roster is that of team %x, not of %s: %w", hash, team, errChain)
 	}
 	r := newRoster()
+	if err := r.extend(chain[0]); err != nil {
+		return nil, err
+	}
+	return r.resume(chain[1:])
+}
+
+// resume is VerifyRoster for a chain whose beginning led to r, which stays as it is.
+func (r *Roster) resume(chain []RosterCommit) (*Roster, error) {
+	next := r.clone()
 	for i, commit := range chain {
-		err := r.extend(commit)
+		err := next.extend(commit)
 		if err == nil {
 			continue
 		}
-		if i == 0 {
-			return nil, err
-		}
 		// The entry may have been applied in part.
-		if r, _ = VerifyRoster(team, chain[:i]); errors.Is(err, errNewerEntry) {
-			r.Newer, err = err, nil
+		if next, _ = r.resume(chain[:i]); errors.Is(err, errNewerEntry) {
+			next.Newer, err = err, nil
 		}
-		return r, err
+		return next, err
 	}
-	return r, nil
+	return next, nil
 }
 
 func newRoster() *Roster {

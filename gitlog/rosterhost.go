@@ -70,23 +70,28 @@ func (c *Clone) judgeRoster(ctx context.Context, from *remote, hosted, own Hash)
 		c.problems[problem.Ref] = problem
 		return nil, &problem, nil
 	}
-	if roster, err = readHostedRoster(ctx, objects, hosted, c.settings.Team); err != nil {
+	later, forward, unread := objects.readChain(ctx, hosted, own, maxRosterSeq)
+	if unread == nil && forward && own != "" && own == c.rosterTip {
+		roster, err = resumeHostedRoster(ctx, objects, c.roster, later)
+	} else {
+		roster, err = readHostedRoster(ctx, objects, hosted, c.settings.Team)
+	}
+	if err != nil {
 		return refuse("the roster of %s is refused: %v", from, err)
+	}
+	if unread != nil {
+		return nil, nil, unread
 	}
 	known, err := c.home.Known()
 	if err != nil {
 		return nil, nil, err
 	}
 	pin := known.Teams[c.settings.Team.String()]
-	if own != "" {
-		if _, reached, err := objects.readChain(ctx, hosted, own, maxRosterSeq); err != nil {
-			return nil, nil, err
-		} else if !reached {
-			if _, behind, err := objects.readChain(ctx, own, hosted, maxRosterSeq); err == nil && behind {
-				return nil, nil, nil // ours goes on from theirs; the push brings it
-			}
-			return refuse("%s", notForward(from, roster, pin))
+	if !forward {
+		if _, behind, err := objects.readChain(ctx, own, hosted, maxRosterSeq); err == nil && behind {
+			return nil, nil, nil // ours goes on from theirs; the push brings it
 		}
+		return refuse("%s", notForward(from, roster, pin))
 	}
 	if pin.Head != "" && !roster.Has(pin.HeadSeq, pin.Head) {
 		return refuse("%s", notForward(from, roster, pin))
@@ -129,6 +134,15 @@ func readHostedRoster(ctx context.Context, objects *objectStore, tip Hash, team 
 		return nil, err
 	}
 	return VerifyRoster(team, chain)
+}
+
+// resumeHostedRoster is readHostedRoster where the chain goes on from the accepted state by these commits.
+func resumeHostedRoster(ctx context.Context, objects *objectStore, accepted *Roster, later []*logCommit) (*Roster, error) {
+	chain, err := readRosterCommits(ctx, objects, later, accepted.Head.Seq+1)
+	if err != nil {
+		return nil, err
+	}
+	return accepted.resume(chain)
 }
 
 // adoptRoster makes a verified chain the accepted one, and reads everything again by it: what could not be opened may open

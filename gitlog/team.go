@@ -30,23 +30,29 @@ func (c *Clone) readRosterAt(ctx context.Context, found []ref) error {
 	if err != nil {
 		return err
 	}
-	chain, err := readRosterChain(ctx, objects, tip)
-	if err != nil {
-		c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
-		return nil
+	roster, err := c.resumeRoster(ctx, objects, tip)
+	if errors.Is(err, errRosterIndex) {
+		c.keptRoster = 0
+		chain, err := readRosterChain(ctx, objects, tip)
+		if err != nil {
+			c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
+			return nil
+		}
+		roster, err = VerifyRoster(c.settings.Team, chain)
+		return c.takeRoster(tip, roster, err)
 	}
-	roster, err := VerifyRoster(c.settings.Team, chain)
-	return c.takeRoster(roster, err)
+	return c.takeRoster(tip, roster, err)
 }
 
-// takeRoster makes what VerifyRoster said of a chain the clone's roster; a problem, and no roster, where it is not the team's or
+// takeRoster makes what VerifyRoster said of the chain up to tip the clone's roster; a problem, and no roster, where it is not the team's or
 // goes back behind what was seen before.
-func (c *Clone) takeRoster(roster *Roster, err error) error {
-	c.roster = nil
+func (c *Clone) takeRoster(tip Hash, roster *Roster, err error) error {
+	c.roster, c.rosterTip = nil, ""
 	if err != nil && roster == nil {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, What: err.Error()}
 		return nil
 	}
+	whole := err == nil && roster.Newer == nil
 	if err != nil {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: roster.Head.Seq + 1, What: err.Error()}
 	}
@@ -73,6 +79,9 @@ func (c *Clone) takeRoster(roster *Roster, err error) error {
 		c.problems[rosterRef] = Problem{Ref: rosterRef, Seq: roster.Head.Seq, What: err.Error()}
 	}
 	c.roster, c.keys = roster, keys
+	if whole {
+		c.rosterTip = tip
+	}
 	return nil
 }
 
@@ -82,7 +91,12 @@ func readRosterChain(ctx context.Context, objects *objectStore, tip Hash) ([]Ros
 	if err != nil {
 		return nil, err
 	}
-	// Side by side: each start of a program reads the whole chain, and each entry has a file for each device.
+	return readRosterCommits(ctx, objects, commits, 0)
+}
+
+// readRosterCommits reads commits that hold the entries from first on.
+func readRosterCommits(ctx context.Context, objects *objectStore, commits []*logCommit, first uint64) ([]RosterCommit, error) {
+	// Side by side: where no index of the roster is here, a program reads the whole chain, and each entry has a file for each device.
 	chain := make([]RosterCommit, len(commits))
 	failures := make([]error, len(commits))
 	var next atomic.Int64
@@ -91,7 +105,7 @@ func readRosterChain(ctx context.Context, objects *objectStore, tip Hash) ([]Ros
 		readers.Go(func() {
 			for i := int(next.Add(1)) - 1; i < len(commits); i = int(next.Add(1)) - 1 {
 				if chain[i], failures[i] = readRosterCommit(ctx, objects, commits[i]); failures[i] != nil {
-					failures[i] = fmt.Errorf("roster entry %d: %w", i, failures[i])
+					failures[i] = fmt.Errorf("roster entry %d: %w", first+uint64(i), failures[i])
 					next.Store(int64(len(commits))) // what comes after it counts for nothing
 				}
 			}
