@@ -161,8 +161,8 @@ func (c *console) awaitAnswer(ctx context.Context, report *gitlog.JoinReport) (s
 		state := ""
 		if err := c.quietly().perform(ctx, "sync", daemon.SyncRequest{FetchOnly: true}, nil); err != nil {
 			state = oneLine(err.Error())
-		} else if name, err := c.memberHere(ctx); err != nil || name != "" {
-			return name, err
+		} else if name, err := c.memberHere(ctx); ctx.Err() == nil && (err != nil || name != "") {
+			return name, err // else it was interrupted in the middle, which the select above says
 		}
 		if state != said && ctx.Err() == nil {
 			if said = state; state != "" {
