@@ -35,6 +35,7 @@ type site struct {
 	// ordinary are the paths that the call writes and that are claimed, noted those that never are. What git ignores is in
 	// neither.
 	ordinary, noted []string
+	head            string         // the commit that is checked out, where an opaque line is about to run
 	who             arbiter.Who    // once the arbiter is locked
 	wants           []arbiter.Want // of ordinary
 }
@@ -86,10 +87,12 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		c.confirm(sites, arbiter.Failed)
 	case EventPrompt, eventSubagentStop:
 		for _, a := range arbiters {
+			c.endOpaque(a, sites, func(key callKey) bool { return key.Subagent == c.h.Subagent })
 			a.closeCalls(c.key, c.h.Subagent)
 		}
 	case eventStop, eventInterrupt:
 		for _, a := range arbiters {
+			c.endOpaque(a, sites, func(key callKey) bool { return key.Subagent == c.h.Subagent })
 			a.closeCalls(c.key, c.h.Subagent)
 			a.stop(c.key, c.h.Tasks)
 		}
@@ -119,6 +122,9 @@ func (c *hookCall) sites(ctx context.Context) []*site {
 					s.noted = append(s.noted, p.Writes[j])
 				}
 			}
+		}
+		if c.h.Opaque && c.h.Event == EventPreTool {
+			_, s.head, _ = p.tree.tree.Head(ctx) // "": what a move of it brings is not told from what the line writes
 		}
 		out = append(out, s)
 	}
@@ -312,7 +318,10 @@ func (a *arbitration) heldBy(h arbiter.Hold, s *site, w arbiter.Want, path strin
 func (c *hookCall) claim(sites []*site) {
 	for _, s := range sites {
 		a := s.tree.clone.arbiter
-		call := &openCall{began: a.now(), stamps: map[string]stamp{}}
+		call := &openCall{began: a.now(), stamps: map[string]stamp{}, head: s.head}
+		if c.h.Opaque {
+			call.opaque = c.now
+		}
 		for _, path := range s.place.Writes {
 			call.stamps[path] = stampOf(s.tree.root, path)
 		}
@@ -330,7 +339,7 @@ func (c *hookCall) claim(sites []*site) {
 				}
 			}
 		}
-		if len(s.place.Writes) > 0 {
+		if len(s.place.Writes) > 0 || c.h.Opaque {
 			a.openCall(c.key, callKey{Subagent: c.h.Subagent, ToolUse: c.h.ToolUse}, call)
 		}
 	}
@@ -342,6 +351,7 @@ func (c *hookCall) confirm(sites []*site, reason arbiter.Reason) {
 	for _, s := range sites {
 		a := s.tree.clone.arbiter
 		l := a.lodger(c.key)
+		c.endOpaque(a, []*site{s}, func(k callKey) bool { return k == key })
 		call := l.calls[key]
 		var written, removed []string
 		for _, path := range slices.Concat(s.ordinary, s.noted) {
@@ -374,6 +384,22 @@ func (c *hookCall) confirm(sites []*site, reason arbiter.Reason) {
 	}
 }
 
+// endOpaque takes note of opaque calls that have ended. What they changed is looked for after the answer. The arbiters are locked.
+func (c *hookCall) endOpaque(a *arbitration, sites []*site, which func(callKey) bool) {
+	l := a.lodgers[c.key]
+	if l == nil {
+		return
+	}
+	for key, call := range l.calls {
+		for _, s := range sites {
+			if call.opaque != 0 && which(key) && s.tree.clone.arbiter == a {
+				c.opaque = append(c.opaque, opaqueCall{tree: s.tree, by: s.by, from: call.opaque, until: c.now, head: call.head,
+					reported: slices.Concat(s.ordinary, s.noted)})
+			}
+		}
+	}
+}
+
 // lodger is what an arbitration has to know of a session beside its claims. The arbitration's lock guards it.
 type lodger struct {
 	calls   map[callKey]*openCall
@@ -398,6 +424,8 @@ type openCall struct {
 	took    []arbiter.ClaimID // claims that it took
 	claims  []arbiter.ClaimID // those that its writes are under
 	stamps  map[string]stamp  // of the files when it began; nil: not known
+	opaque  gitlog.Millis     // when it was asked about, if it may change files that it does not name; else 0
+	head    string            // the commit that was checked out then
 }
 
 // callRecord says that a call began, or ended.
@@ -408,6 +436,8 @@ type callRecord struct {
 	Took   [][]byte         `json:"took,omitempty"`
 	Claims [][]byte         `json:"claims,omitempty"`
 	Stamps map[string]stamp `json:"stamps,omitempty"`
+	Opaque gitlog.Millis    `json:"opaque,omitempty"`
+	Head   string           `json:"head,omitempty"`
 	Ended  bool             `json:"ended,omitempty"`
 }
 
@@ -446,7 +476,7 @@ func (l *lodger) apply(r callRecord) {
 		delete(l.calls, r.callKey)
 		return
 	}
-	l.calls[r.callKey] = &openCall{began: r.Began, took: claimsOf(r.Took), claims: claimsOf(r.Claims), stamps: r.Stamps}
+	l.calls[r.callKey] = &openCall{began: r.Began, took: claimsOf(r.Took), claims: claimsOf(r.Claims), stamps: r.Stamps, opaque: r.Opaque, head: r.Head}
 }
 
 func (l *lodger) records(key sessionKey) (out []callRecord) {
@@ -457,7 +487,7 @@ func (l *lodger) records(key sessionKey) (out []callRecord) {
 }
 
 func (c *openCall) record(session sessionKey, key callKey) callRecord {
-	r := callRecord{Session: session, callKey: key, Began: c.began, Stamps: c.stamps}
+	r := callRecord{Session: session, callKey: key, Began: c.began, Stamps: c.stamps, Opaque: c.opaque, Head: c.head}
 	for i := range c.took {
 		r.Took = append(r.Took, c.took[i][:])
 	}

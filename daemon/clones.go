@@ -55,7 +55,8 @@ type worktree struct {
 	facts *factView
 
 	instructionFiles instructionCache
-	folds            bool // core.ignorecase
+	statusTook       atomic.Int64 // nanoseconds, of git when it last looked at all files; 0: it did not yet
+	folds            bool         // core.ignorecase
 }
 
 // find returns the worktree with that root, open. It waits for its being opened as long as ctx lets it; opening goes on

@@ -140,6 +140,8 @@ type hookCall struct {
 	repeated bool
 	met      []*worktree // whose repository's arbiter did not know the session
 	beside   []News      // who else is at the files that are about to be written
+
+	opaque []opaqueCall // that have ended
 }
 
 // register makes the session known, whichever event comes first, and what its context read and wrote.
@@ -560,6 +562,9 @@ func endedFacts(wt *worktree, delivered []DeliveredFact, now gitlog.Millis) []En
 func (c *hookCall) after() {
 	if c.prompt != "" || len(c.met) > 0 {
 		c.declareIntent()
+	}
+	for _, o := range c.opaque {
+		o.tree.clone.later(func(ctx context.Context) { c.d.lookAfter(ctx, o) })
 	}
 	for _, p := range c.places {
 		if p.tree == nil {

@@ -67,6 +67,8 @@ type News struct {
 	Branch string    `json:"branch,omitempty"` // the other session's, full ref name; "" detached or of no matter
 	Text   string    `json:"text,omitempty"`   // a message, an intent, how a merge would end
 	Urgent bool      `json:"urgent,omitempty"` // of NewsMail
+	// Unsure says that it happened while a command line ran, and that it may have been somebody else.
+	Unsure bool `json:"unsure,omitempty"`
 	// Turn is the turn in which the file was denied, of NewsFreed and NewsTurn.
 	Turn int `json:"turn,omitempty"`
 	// Until is when a hub that is kept for the session is offered to the next.

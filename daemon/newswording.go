@@ -30,15 +30,23 @@ func newsLine(n *News, now time.Time, nth int) string {
 		return fmt.Sprintf("- %s, which you were denied, is kept for you for %s%s: it is your turn in its queue", path, left(n.Until.Time().Sub(now)), again)
 	case NewsTaken:
 		return fmt.Sprintf("- %s, which you held, was taken by %s, a person, %s%s: your claim on it has ended", path, quotePerson(n.By.Member), when, again)
-	case NewsChanged:
-		return fmt.Sprintf("- %s, which you read, was changed by %s %s%s: %s", path, who, when, again, placeWords(n, "read it again before you rely on it"))
-	case NewsRemoved:
-		return fmt.Sprintf("- %s, which you read, was removed by %s %s%s: %s", path, who, when, again, placeWords(n, "it is gone"))
+	case NewsChanged, NewsRemoved:
+		verb, end := "changed", "read it again before you rely on it"
+		if n.Kind == NewsRemoved {
+			verb, end = "removed", "it is gone"
+		}
+		return fmt.Sprintf("- %s, which you read, was %s %s %s%s: %s", path, verb, byWords(n, who), when, again, placeWords(n, end))
 	case NewsCollision:
 		return fmt.Sprintf("- %s, which you created, was created by %s too, %s%s (%s): a merge will bring both", path, who, when, again, branchWords(n.Branch))
 	case NewsUngated:
+		if n.Unsure {
+			return fmt.Sprintf("- %s, which you hold, was changed %s %s%s: check what it holds before you go on", path, byWords(n, who), when, again)
+		}
 		return fmt.Sprintf("- %s, which you hold, was written by %s %s%s without asking: check what it holds before you go on", path, who, when, again)
 	case NewsCrossed:
+		if n.Unsure {
+			return fmt.Sprintf("- %s was changed while your command ran, %s%s, and is held by %s%s: both changes may be in it now", path, when, again, who, saidWords(n.Text))
+		}
 		return fmt.Sprintf("- %s, which you wrote %s%s, is held by %s%s: both changes are in it now", path, when, again, who, saidWords(n.Text))
 	case NewsMoved:
 		return fmt.Sprintf("- %s is held by %s on the branch that you moved to%s: your claim on it ended %s", path, who, again, when)
@@ -107,6 +115,14 @@ func placeWords(n *News, here string) string {
 		return "only in another worktree so far (" + branchWords(n.Branch) + ")"
 	}
 	return "in your files now, " + here
+}
+
+// byWords says who changed a file, or whose command ran when it was changed.
+func byWords(n *News, who string) string {
+	if n.Unsure {
+		return "while a command of " + who + " ran,"
+	}
+	return "by " + who
 }
 
 // branchWords names a branch by its full ref name.
