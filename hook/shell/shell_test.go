@@ -190,12 +190,18 @@ func FuzzRead(f *testing.F) {
 	must(f, os.WriteFile(filepath.Join(dir, "src", "a.go"), nil, 0o644))
 	env := Env{Dir: dir, Root: dir, Vars: map[string]string{"HOME": dir, "PWD": dir, "USER": "dana"}, Tree: os.DirFS("/")}
 	f.Fuzz(func(t *testing.T, line string) {
-		began := time.Now()
 		// The fuzzer itself would wait for ever.
 		defer time.AfterFunc(time.Minute, func() { panic("no end: " + line) }).Stop()
 		res := Read(line, env)
-		if took, most := time.Since(began), 50*time.Millisecond*time.Duration(1+len(line)/1024); took > 20*most {
-			t.Errorf("%d bytes took %v", len(line), took) // 20 times as long as they may on a machine that does nothing else
+		most := 50 * time.Millisecond * time.Duration(1+len(line)/1024)
+		took := most + 1
+		for tries := 0; took > most && tries < 20; tries++ { // a machine that does much else at once stops now and then
+			began := time.Now()
+			Read(line, env)
+			took = time.Since(began)
+		}
+		if took > most {
+			t.Errorf("%d bytes take %v each time", len(line), took)
 		}
 		for i, path := range res.Reads {
 			if !strings.HasPrefix(path, "/") || filepath.Clean(path) != path || i > 0 && res.Reads[i-1] >= path {
