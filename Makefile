@@ -75,10 +75,13 @@ bench: ## the benchmarks; each says its budget
 
 .PHONY: fuzz
 fuzz: ## every fuzz target in turn, FUZZTIME each (10m)
-	@for folder in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \
+	for folder in $$(grep -rlE '^func Fuzz' --include='*_test.go' . | xargs -n1 dirname | sort -u); do \
+		$(GO) test -c -fuzz . -o "$$work/fuzz.test" $$folder; \
 		for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$folder/*_test.go | cut -c6-); do \
 			echo "$$folder $$target"; \
-			$(GO) test $$folder -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) || exit 1; \
+			(cd $$folder && "$$work/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
+				-test.fuzzcachedir "$$($(GO) env GOCACHE)/fuzz/knoot.dev/knoot/$$folder"); \
 		done; \
 	done
 
