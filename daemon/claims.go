@@ -82,7 +82,9 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		}
 		c.claim(sites)
 	case EventPostTool:
-		c.confirm(sites, arbiter.CallEnded)
+		if !c.h.Background { // it runs still; what it changes is looked for at the end of the turn
+			c.confirm(sites, arbiter.CallEnded)
+		}
 	case eventToolFailure:
 		c.confirm(sites, arbiter.Failed)
 	case EventPrompt, eventSubagentStop:
@@ -123,7 +125,7 @@ func (c *hookCall) sites(ctx context.Context) []*site {
 				}
 			}
 		}
-		if c.h.Opaque && c.h.Event == EventPreTool {
+		if (c.h.Opaque || c.h.Background) && c.h.Event == EventPreTool {
 			_, s.head, _ = p.tree.tree.Head(ctx) // "": what a move of it brings is not told from what the line writes
 		}
 		out = append(out, s)
@@ -319,7 +321,7 @@ func (c *hookCall) claim(sites []*site) {
 	for _, s := range sites {
 		a := s.tree.clone.arbiter
 		call := &openCall{began: a.now(), stamps: map[string]stamp{}, head: s.head}
-		if c.h.Opaque {
+		if c.h.Opaque || c.h.Background {
 			call.opaque = c.now
 		}
 		for _, path := range s.place.Writes {
@@ -339,7 +341,7 @@ func (c *hookCall) claim(sites []*site) {
 				}
 			}
 		}
-		if len(s.place.Writes) > 0 || c.h.Opaque {
+		if len(s.place.Writes) > 0 || c.h.Opaque || c.h.Background {
 			a.openCall(c.key, callKey{Subagent: c.h.Subagent, ToolUse: c.h.ToolUse}, call)
 		}
 	}

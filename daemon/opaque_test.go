@@ -121,6 +121,28 @@ func TestWhatChangedWhileACommandLineRan(t *testing.T) {
 	}
 }
 
+// A line that goes on in the background keeps what it named until the turn ends, and what it changes is found then.
+func TestALineInTheBackground(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	one := &agent{r: r, session: "one"}
+	background := func(event string) {
+		one.hook(event, func(h *socket.Hook) {
+			h.Tool, h.ToolUse, h.Shell, h.Background, h.Places[0].Writes = "Bash", "1", true, true, []string{"server.txt"}
+		})
+	}
+	background(EventPreTool)
+	background(EventPostTool)
+	wantHolds(t, r, d, "one server.txt")
+	r.write("server.txt", "started\n")
+	one.stop()
+	wantHolds(t, r, d)
+	if got := r.audited(d, gitlog.FileWritten); !slices.Equal(got, []string{"FileWritten server.txt"}) {
+		t.Errorf("the audit log has %q", got)
+	}
+}
+
 // A call that nobody says the end of ends with the turn.
 func TestAnOpaqueCallWithoutAnEnd(t *testing.T) {
 	m := newMachine(t)

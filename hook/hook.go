@@ -241,6 +241,7 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 		return nil, ""
 	}
 	h.Shell, h.Opaque = event.tool && a.tools[h.Tool].shell, opaque
+	h.Background = h.Background && h.Shell
 	h.Process, _ = strconv.Atoi(p.getenv(a.pid))
 	h.Ancestors = socket.Ancestors()
 	h.Name = cutText(p.getenv("KNOOT_AGENT"), maxName)

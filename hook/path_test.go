@@ -261,8 +261,19 @@ func TestCommandLines(t *testing.T) {
 		if h.Opaque {
 			text += " opaque"
 		}
-		if text != c.want || !h.Shell {
+		if text != c.want || !h.Shell || h.Background {
 			t.Errorf("in %s: %.40q: %q, want %q", c.cwd, c.line, text, c.want)
+		}
+	}
+}
+
+func TestACommandLineInTheBackground(t *testing.T) {
+	w := newWorld(t)
+	for tool, want := range map[string]bool{"Bash": true, "Read": false} {
+		h := w.asked(w.payload("PreToolUse", map[string]any{"tool_name": tool, "tool_use_id": "u", "tool_input": map[string]any{
+			"command": "make serve", "file_path": "x", "run_in_background": true}}))
+		if h == nil || h.Background != want {
+			t.Errorf("%s: %+v", tool, h)
 		}
 	}
 }

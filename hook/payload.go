@@ -84,7 +84,7 @@ func decode(src io.Reader) (*payload, error) {
 				h.Tasks, err = tasks(s, name)
 				return err
 			case "tool_input":
-				p.file, p.book, p.line, p.cut = "", "", "", false
+				p.file, p.book, p.line, p.cut, h.Background = "", "", "", false, false
 				return s.object(func(key string) error {
 					switch key {
 					case "file_path":
@@ -95,6 +95,9 @@ func decode(src io.Reader) (*payload, error) {
 						if p.line, p.cut, err = s.text(maxCommand); p.cut {
 							p.line = ""
 						}
+						return err
+					case "run_in_background":
+						h.Background, err = s.truth()
 						return err
 					}
 					return s.skip()

@@ -19,30 +19,31 @@ type Request struct {
 
 // Hook is what the shim took from one payload. Absent parts are zero; no content of a file is in it.
 type Hook struct {
-	Agent     string  `json:"agent"`              // claude
-	Event     string  `json:"event"`              // hook_event_name as the agent sent it
-	Session   string  `json:"session"`            // session_id
-	Subagent  string  `json:"subagent,omitempty"` // agent_id, "" outside a subagent
-	Cwd       string  `json:"cwd"`                // payload's cwd, symlinks resolved where it exists
-	Places    []Place `json:"places,omitempty"`   // one a worktree touched; the first is that of Cwd, perhaps without paths
-	Shell     bool    `json:"shell,omitempty"`    // a command line, which may write less than Places say
-	Opaque    bool    `json:"opaque,omitempty"`   // files that Places do not name may change
-	Tool      string  `json:"tool,omitempty"`
-	ToolUse   string  `json:"tool_use,omitempty"`
-	PromptID  string  `json:"prompt_id,omitempty"`
-	Prompt    string  `json:"prompt,omitempty"`  // cut to 64 KiB, on a rune boundary
-	Machine   bool    `json:"machine,omitempty"` // the turn was not typed by a person
-	Source    string  `json:"source,omitempty"`  // SessionStart's
-	Reason    string  `json:"reason,omitempty"`  // SessionEnd's
-	StopHook  bool    `json:"stop_hook_active,omitempty"`
-	Tasks     []Task  `json:"tasks,omitempty"`   // background tasks at Stop
-	Payload   string  `json:"payload"`           // SHA-256 of the payload, hex: the record is made once
-	Process   int     `json:"process,omitempty"` // CLAUDE_PID
-	Ancestors []int   `json:"ancestors,omitempty"`
-	Name      string  `json:"name,omitempty"`     // KNOOT_AGENT
-	User      string  `json:"user,omitempty"`     // KNOOT_USER
-	Private   bool    `json:"private,omitempty"`  // KNOOT_PRIVATE=1: claims only, no intent, no brief shared
-	Repaired  bool    `json:"repaired,omitempty"` // the payload had a byte order mark or invalid UTF-8: record, say nothing
+	Agent      string  `json:"agent"`                // claude
+	Event      string  `json:"event"`                // hook_event_name as the agent sent it
+	Session    string  `json:"session"`              // session_id
+	Subagent   string  `json:"subagent,omitempty"`   // agent_id, "" outside a subagent
+	Cwd        string  `json:"cwd"`                  // payload's cwd, symlinks resolved where it exists
+	Places     []Place `json:"places,omitempty"`     // one a worktree touched; the first is that of Cwd, perhaps without paths
+	Shell      bool    `json:"shell,omitempty"`      // a command line, which may write less than Places say
+	Opaque     bool    `json:"opaque,omitempty"`     // files that Places do not name may change
+	Background bool    `json:"background,omitempty"` // it goes on in the background after its tool call has ended
+	Tool       string  `json:"tool,omitempty"`
+	ToolUse    string  `json:"tool_use,omitempty"`
+	PromptID   string  `json:"prompt_id,omitempty"`
+	Prompt     string  `json:"prompt,omitempty"`  // cut to 64 KiB, on a rune boundary
+	Machine    bool    `json:"machine,omitempty"` // the turn was not typed by a person
+	Source     string  `json:"source,omitempty"`  // SessionStart's
+	Reason     string  `json:"reason,omitempty"`  // SessionEnd's
+	StopHook   bool    `json:"stop_hook_active,omitempty"`
+	Tasks      []Task  `json:"tasks,omitempty"`   // background tasks at Stop
+	Payload    string  `json:"payload"`           // SHA-256 of the payload, hex: the record is made once
+	Process    int     `json:"process,omitempty"` // CLAUDE_PID
+	Ancestors  []int   `json:"ancestors,omitempty"`
+	Name       string  `json:"name,omitempty"`     // KNOOT_AGENT
+	User       string  `json:"user,omitempty"`     // KNOOT_USER
+	Private    bool    `json:"private,omitempty"`  // KNOOT_PRIVATE=1: claims only, no intent, no brief shared
+	Repaired   bool    `json:"repaired,omitempty"` // the payload had a byte order mark or invalid UTF-8: record, say nothing
 }
 
 // Place is what a payload touches in one worktree.

@@ -164,10 +164,11 @@ func (c *call) knoot() {
 // script is an interpreter that may edit files in place: they are named, beside what its code may do.
 func (c *call) script() {
 	c.r.opaque = true
-	spec := options{short: "acCd::D:e:E:F:hi::I:l::m:M:npsStTuUvVwWx::X0::"}
+	spec := options{short: "acCd::D:e:E:F:hi::I:lm:M:npsStTuUvVwWx::X"}
 	if c.name == "ruby" {
-		spec = options{short: "0::aC:cdE:e:F:i::I:lnpr:sSUvw::W::x::h"}
+		spec = options{short: "aC:cdE:e:F:i::I:lnpr:sSUvw::W::x::h"}
 	}
+	spec.short += "01234567" // -0777 and -l012 have no argument
 	p := spec.parse(c.args)
 	edit, ok := p.get("i")
 	if !ok || p.strange {

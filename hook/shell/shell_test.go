@@ -224,20 +224,32 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// BenchmarkRead reads ten kilobytes of commands. Budget: 1 ms.
+// BenchmarkRead reads ten kilobytes. Budget: 1 ms for what an agent writes, most of which is the text of files; three hundred
+// commands one after the other are a measure of how bad it gets.
 func BenchmarkRead(b *testing.B) {
 	s := newSandbox(b, false)
-	var lines strings.Builder
+	var commands strings.Builder
 	for _, e := range corpus(b) {
-		if !e.Opaque && lines.Len()+len(e.Cmd) < 10<<10 && !strings.Contains(e.Cmd, "exit") {
-			lines.WriteString("( " + e.Cmd + "\n)\n")
+		if !e.Opaque && commands.Len()+len(e.Cmd) < 10<<10 && !strings.Contains(e.Cmd, "exit") {
+			commands.WriteString("( " + e.Cmd + "\n)\n")
 		}
 	}
-	line := lines.String()
-	b.SetBytes(int64(len(line)))
-	for b.Loop() {
-		if res := Read(line, s.env); len(res.Writes) < 20 {
-			b.Fatal(res)
-		}
+	text := strings.Repeat("const price = total > 3 ? `${total}` : \"none\" // rm -rf src\n", 9<<10/62)
+	for _, c := range []struct {
+		name, line string
+		writes     int
+	}{
+		{"files", "mkdir -p src/new && cat > src/new/a.ts <<'EOF'\n" + text + "EOF\nsed -i 's/a/b/' src/app.ts src/cart.ts\nfor f in src/*.ts; do cp \"$f\" out; done\n" +
+			"git diff --stat && cat src/app.ts | head -20 > notes.txt\n", 7},
+		{"commands", commands.String(), 100},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			b.SetBytes(int64(len(c.line)))
+			for b.Loop() {
+				if res := Read(c.line, s.env); len(res.Writes) < c.writes || c.name == "files" && res.Opaque {
+					b.Fatal(res)
+				}
+			}
+		})
 	}
 }

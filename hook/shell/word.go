@@ -23,18 +23,26 @@ func literal(text string) word { return word{text: text, known: true} }
 // fields expands words as those of a command. It is false, and nothing is expanded, where there are more than a command may
 // have.
 func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
-	var out []word
+	out := make([]word, 0, len(words))
 	for _, w := range words {
-		split := *w // SplitBraces writes to it
-		if !hasBrace(w) || !syntax.SplitBraces(&split) {
+		text, ok := plainText(w)
+		switch {
+		case ok:
+			out = append(out, literal(text))
+		case !hasBrace(w):
 			out = append(out, r.expand(w.Parts, sc, true)...)
-		} else if sc.posix {
-			out = append(out, word{many: true})
-		} else {
-			if count(&split) > maxWords-len(out) {
+		default:
+			split := *w // SplitBraces writes to it
+			switch {
+			case !syntax.SplitBraces(&split):
+				out = append(out, r.expand(w.Parts, sc, true)...)
+			case sc.posix:
+				out = append(out, word{many: true})
+			case count(&split) > maxWords-len(out):
 				return nil, false
+			default:
+				each(split.Parts, nil, func(parts []syntax.WordPart) { out = append(out, r.expand(parts, sc, true)...) })
 			}
-			each(split.Parts, nil, func(parts []syntax.WordPart) { out = append(out, r.expand(parts, sc, true)...) })
 		}
 		if len(out) > maxWords {
 			return nil, false
@@ -42,6 +50,20 @@ func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
 	}
 	r.work += len(out) + 1
 	return out, true
+}
+
+// plainText is what a word stands for in which nothing is special, as in most.
+func plainText(w *syntax.Word) (string, bool) {
+	if len(w.Parts) != 1 {
+		return "", false
+	}
+	switch p := w.Parts[0].(type) {
+	case *syntax.Lit:
+		return p.Value, !strings.ContainsAny(p.Value, "\\~*?[{")
+	case *syntax.SglQuoted:
+		return p.Value, !p.Dollar
+	}
+	return "", false
 }
 
 func hasBrace(w *syntax.Word) bool {
