@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -140,8 +141,9 @@ type arbitration struct {
 	key  []byte // of tokens
 	seal [32]byte
 
-	wake   chan struct{} // something changed: when something is due may have, too
-	ending chan struct{} // closed by close
+	away   atomic.Pointer[relayRepository] // the repository at its relay; nil: it has none
+	wake   chan struct{}                   // something changed: when something is due may have, too
+	ending chan struct{}                   // closed by close
 
 	mu        sync.Mutex
 	sequencer *arbiter.Sequencer        // guarded by mu

@@ -361,7 +361,7 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 		who := a.who(by)
 		for _, path := range waits {
 			want := a.want(path, oc.isHub(path))
-			if _, blocked := v.Blocks(who, want, now); blocked {
+			if _, blocked := v.Blocks(who, want, now); blocked || heldAway(oc, by, p.tree, path) {
 				out.held[path] = true
 			} else if q := v.Queue(who, want, now); q.Turn == who.Session {
 				out.turns[path] = q.Until
@@ -372,6 +372,9 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 		}
 		if opens {
 			out.peers = peersOf(a, v, oc.clone, who, c.key, now, plans, intents)
+			if oc.relay != nil {
+				out.peers = append(out.peers, oc.relay.peers(by.Branch)...)
+			}
 			for path := range touched {
 				out.queue(a, v, who, a.pathToken(path), path, now)
 			}

@@ -44,11 +44,15 @@ type site struct {
 // refused. Whatever goes wrong, the write is allowed.
 func (c *hookCall) arbitrate(ctx context.Context) (refused *denial) {
 	c.d.guard("claims", func() { refused = c.askArbiters(ctx) })
+	if refused == nil && len(c.asks) > 0 {
+		c.d.guard("relay", func() { refused = c.askRelays(ctx) })
+	}
 	return refused
 }
 
 func (c *hookCall) askArbiters(ctx context.Context) *denial {
 	sites := c.sites(ctx)
+	c.worktrees = sites
 	arbiters := c.arbiters(sites)
 	for _, a := range arbiters {
 		a.mu.Lock()
@@ -221,6 +225,7 @@ func (c *hookCall) weigh(sites []*site) *denial {
 	}
 	refused := &denial{}
 	var denied []weighed
+	away := map[*site][]string{} // what another machine's session holds
 	for _, s := range sites {
 		a := s.tree.clone.arbiter
 		now := a.now()
@@ -230,6 +235,16 @@ func (c *hookCall) weigh(sites []*site) *denial {
 				break
 			}
 			h, blocked := a.sequencer.Blocks(s.who, w, now)
+			if held, sure := s.heldAway(w, s.ordinary[i]); !blocked && held != nil {
+				if !sure || s.mode == gitlog.ClaimsNote {
+					c.noteAway(s, held)
+					refused.Free = append(refused.Free, s.ordinary[i])
+					continue
+				}
+				refused.Held = append(refused.Held, *held)
+				away[s] = append(away[s], s.ordinary[i])
+				continue
+			}
 			if !blocked {
 				if h, own := a.sequencer.Presence(s.who, w, now); own {
 					c.note(s, h, a.heldBy(h, s, w, s.ordinary[i]))
@@ -241,12 +256,12 @@ func (c *hookCall) weigh(sites []*site) *denial {
 				c.note(s, h, a.heldBy(h, s, w, s.ordinary[i]))
 				continue
 			}
+			denied = append(denied, weighed{s, w, len(refused.Held)})
 			refused.Held = append(refused.Held, a.heldBy(h, s, w, s.ordinary[i]))
-			denied = append(denied, weighed{s, w})
 		}
 		refused.Free = append(refused.Free, s.noted...)
 	}
-	if len(denied) == 0 {
+	if len(refused.Held) == 0 {
 		return nil
 	}
 	c.beside = nil // they belong to a write
@@ -254,21 +269,28 @@ func (c *hookCall) weigh(sites []*site) *denial {
 		return refused
 	}
 	asked := map[*site]bool{}
-	for i, each := range denied {
+	for _, each := range denied {
 		s := each.site
 		if !asked[s] {
 			asked[s] = true
 			s.tree.clone.arbiter.do(arbiter.Claim{Who: s.who, Wants: s.wants})
 		}
-		refused.Held[i].Place = s.tree.clone.arbiter.placeOf(s, each.want)
+		refused.Held[each.at].Place = s.tree.clone.arbiter.placeOf(s, each.want)
+	}
+	if len(away) > 0 {
+		c.awaitFree(slices.DeleteFunc(slices.Clone(refused.Held), func(h heldFile) bool { return !h.Away }))
+	}
+	for s, paths := range away {
+		s.away().register(s, paths)
 	}
 	return refused
 }
 
-// weighed is a path that something blocks.
+// weighed is a path that something here blocks.
 type weighed struct {
 	site *site
 	want arbiter.Want
+	at   int // in denial.Held
 }
 
 // note has the write told of who else is at its file. Nothing is refused for it.
@@ -328,10 +350,15 @@ func (c *hookCall) claim(sites []*site) {
 			call.stamps[path] = stampOf(s.tree.root, path)
 		}
 		if len(s.wants) > 0 && s.mode != gitlog.ClaimsOff {
+			var took []occurrence
 			for _, o := range a.do(arbiter.Claim{Who: s.who, Wants: s.wants, Note: s.mode == gitlog.ClaimsNote}) {
 				if o.Kind == gitlog.ClaimAcquired && o.Session == s.who.Session {
 					call.took = append(call.took, o.Claim)
+					took = append(took, o)
 				}
+			}
+			if r := s.away(); r != nil && len(took) > 0 {
+				c.asks = append(c.asks, &relayAsk{site: s, r: r, took: took})
 			}
 			now := a.now()
 			for _, w := range s.wants {

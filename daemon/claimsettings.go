@@ -35,6 +35,9 @@ func (oc *openClone) followSettings(ctx context.Context) {
 	// What cannot be read now changes nothing: status says what is wrong with it.
 	if read, err := oc.clone.ReadSettings(ctx); err == nil {
 		now.ClaimSettings = read.Claims
+		if as := oc.clone.Settings(); read.Relay != as.Relay || read.RelayKey != as.RelayKey {
+			oc.outdated.Store(true)
+		}
 	}
 	oc.followed.Store(now)
 }

@@ -239,7 +239,7 @@ func (c *clones) anyOf(a *arbitration) *gitlog.Clone {
 // tick looks after each open clone, and closes those that nobody has used for long or whose directory is gone.
 func (c *clones) tick() {
 	for _, oc := range c.all() {
-		if !oc.same() || c.d.options.Now().Sub(oc.lastUse()) > closeAfter {
+		if !oc.same() || oc.outdated.Load() || c.d.options.Now().Sub(oc.lastUse()) > closeAfter {
 			c.drop(oc)
 			continue
 		}
@@ -294,11 +294,13 @@ type openClone struct {
 	inode  uint64 // of common
 	writer stamp  // of the file that says which writer the clone is
 
-	ready chan struct{} // closed when the next three are set
+	ready chan struct{} // closed when the next four are set
 	clone *gitlog.Clone
 	// arbiter decides for the clone's repository who may write what.
 	arbiter *arbitration
-	err     error
+	// relay is the repository at its relay; nil: it has none.
+	relay *relayRepository
+	err   error
 
 	jobs   chan func(context.Context) // run one after the other, by work
 	ctx    context.Context            // of jobs and sync; ends with close
@@ -308,7 +310,8 @@ type openClone struct {
 
 	settling sync.Mutex // held by whoever settles what is owed
 	followed atomic.Pointer[claimSettings]
-	people   sync.Map // addresses of persons, by KNOOT_USER
+	outdated atomic.Bool // the settings name another relay by now: it is to be opened again
+	people   sync.Map    // addresses of persons, by KNOOT_USER
 
 	mu       sync.Mutex
 	trees    []*worktree   // guarded by mu
@@ -338,6 +341,7 @@ func (oc *openClone) open(repo *gitlog.Repository) {
 	oc.lock()
 	oc.writer = stampOfFile(oc.writerPath())
 	oc.sync = newSyncLoop(oc)
+	oc.relay = oc.d.relays.attach(oc.ctx, oc)
 	oc.loops.Go(oc.work)
 	oc.loops.Go(oc.sync.run)
 	if oc.writes() == nil {
@@ -581,6 +585,9 @@ func (oc *openClone) close() {
 	oc.mu.Unlock()
 	oc.cancel()
 	oc.loops.Wait()
+	if oc.relay != nil {
+		oc.d.relays.detach(oc.relay, oc)
+	}
 	for _, wt := range oc.worktrees() {
 		wt.close()
 	}

@@ -109,6 +109,7 @@ type daemon struct {
 	clones  *clones
 
 	arbitrations *arbitrations
+	relays       *relayLinks
 	feed         *feed // what happened there, for whoever watches
 	left         *leftWatch
 	overlaps     *overlapWatch
@@ -158,6 +159,8 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	}
 	d.clones, d.arbitrations = newClones(d), newArbitrations(d)
 	d.feed = newFeed(o.Now())
+	d.relays = newRelayLinks(d)
+	d.arbitrations.observe(d.relays.observe)
 	d.arbitrations.observe(d.notice)
 	d.arbitrations.observe(d.feed.observe)
 	d.left = newLeftWatch(d)
@@ -262,6 +265,7 @@ func (d *daemon) tick() {
 	d.state.tick(d.now())
 	d.arbitrations.tick()
 	d.clones.tick()
+	d.relays.tick()
 	d.presences.tick(d.work)
 }
 

@@ -21,6 +21,7 @@ type denial struct {
 type heldFile struct {
 	Path string
 	Root string // of the worktree
+	Away bool   // its holder is on another machine
 	// Spelled is the holder's path, where it differs from Path in upper and lower case; else "".
 	Spelled string
 	Holder  Peer

@@ -137,9 +137,11 @@ type hookCall struct {
 	// repeated says that this hook came before: with hooks installed twice (in the repository and for the person) an agent
 	// runs both at once and merges what they say. The second is recorded no second time. What there is to tell was told
 	// through the first, so its answer is empty but for a denial, which both give.
-	repeated bool
-	met      []*worktree // whose repository's arbiter did not know the session
-	beside   []News      // who else is at the files that are about to be written
+	repeated  bool
+	worktrees []*site     // once the arbiters were asked
+	asks      []*relayAsk // what is to be asked of relays
+	met       []*worktree // whose repository's arbiter did not know the session
+	beside    []News      // who else is at the files that are about to be written
 
 	opaque []opaqueCall // that have ended
 }

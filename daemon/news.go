@@ -47,6 +47,8 @@ const (
 	InYourTree NewsPlace = ""       // in the files of its worktree
 	Pushed     NewsPlace = "pushed" // on the branch at the host, and not in its worktree
 	Elsewhere  NewsPlace = "away"   // in another worktree and nowhere else
+	// OtherMachine: on another machine, when it was heard of.
+	OtherMachine NewsPlace = "machine"
 )
 
 // News is something that happened and that a context is told once. Its strings may hold anything.

@@ -111,6 +111,8 @@ func placeWords(n *News, here string) string {
 			return "pushed, and not in your files yet (commit " + commit + ")"
 		}
 		return "pushed, and not in your files yet"
+	case OtherMachine:
+		return "on their machine, not in your files (" + branchWords(n.Branch) + ")"
 	case Elsewhere:
 		return "only in another worktree so far (" + branchWords(n.Branch) + ")"
 	}

@@ -24,8 +24,9 @@ type StandingSession struct {
 	Agent    string   `json:"agent"`  // "" for a person
 	Member   string   `json:"member"` // the address of its person
 	Person   bool     `json:"person"`
-	Branch   string   `json:"branch"`   // full ref name; "" detached
-	Worktree string   `json:"worktree"` // absolute path
+	Branch   string   `json:"branch"`            // full ref name; "" detached
+	Worktree string   `json:"worktree"`          // absolute path; "" on another machine
+	Machine  string   `json:"machine,omitempty"` // what the other machine is called
 	Intent   string   `json:"intent"`
 	Plan     string   `json:"plan"`
 	Decided  []string `json:"decided"`
@@ -79,6 +80,9 @@ func (a *arbitration) standing() *Standing {
 			each.Waiting = append(each.Waiting, a.pathOf(w.Path))
 		}
 		out.Sessions = append(out.Sessions, each)
+	}
+	if r := a.away.Load(); r != nil {
+		out.Sessions = append(out.Sessions, r.standing()...)
 	}
 	return out
 }

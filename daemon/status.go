@@ -52,6 +52,8 @@ type CloneState struct {
 	Drafts   int        `json:"drafts"` // facts of agents that wait for their person ([memory] agent_facts = review)
 	Problems []string   `json:"problems"`
 	Sync     SyncStatus `json:"sync"`
+	// Relay is how the clone stands with its relay; absent: none is used.
+	Relay *RelayStatus `json:"relay,omitempty"`
 }
 
 // Status asks the daemon that the environment leads to for its state. The errors are those of socket.Location.Ask.
@@ -108,6 +110,9 @@ func (d *daemon) report() *State {
 func (oc *openClone) report(now gitlog.Millis) CloneState {
 	c := CloneState{Common: oc.common, Roots: []string{}, Problems: []string{}, Paused: oc.paused(now),
 		Facts: len(oc.clone.Memory().Current(now)), Sync: oc.sync.report()}
+	if oc.relay != nil {
+		c.Relay = oc.relay.status()
+	}
 	if err := oc.writes(); err != nil {
 		c.ReadOnly = err.Error()
 	}

@@ -201,6 +201,9 @@ func (s *syncLoop) sync(ctx context.Context, how gitlog.SyncOptions) (*gitlog.Sy
 	}
 	oc.refreshIfMoved()
 	oc.warm()
+	if oc.relay != nil {
+		oc.relay.tick() // the team may be another
+	}
 	return report, nil
 }
 

@@ -22,6 +22,8 @@ type InitOptions struct {
 	Label    string            // the device's, such as its host's name
 	Recovery bool              // of a new team: make a recovery key
 	Roster   string            // address of the repository with the roster of a team that this repository enters; "" for none
+	Relay    string            // address of the team's relay, to be written into the settings; "" changes nothing
+	RelayKey string            // its key, as `knoot relay --print-key` prints it; "": it has a public authority's certificate
 	Progress func(line string) // what is about to happen, for a person; may be nil
 }
 
@@ -109,12 +111,17 @@ func (s *setup) run(ctx context.Context) error {
 		return err
 	}
 	if settings == nil {
-		settings = &Settings{Team: roster.Team, Repository: s.report.Repository, Roster: s.Roster}
+		settings = &Settings{Team: roster.Team, Repository: s.report.Repository, Roster: s.Roster, Relay: s.Relay, RelayKey: s.RelayKey}
 		if err := s.writeSettings(settings); err != nil {
 			return err
 		}
 	}
 	s.report.Team, s.report.Repository = settings.Team, settings.Repository
+	if s.Relay != "" && (settings.Relay != s.Relay || settings.RelayKey != s.RelayKey) {
+		if err := s.nameRelay(settings.Team); err != nil {
+			return err
+		}
+	}
 	known, err := s.home.Known()
 	if err != nil {
 		return err

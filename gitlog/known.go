@@ -24,8 +24,12 @@ type KnownTeam struct {
 	Roster   string `toml:"roster,omitempty"` // address that repositories name whose team's roster is elsewhere
 	Relay    string `toml:"relay,omitempty"`
 	RelayKey string `toml:"relay_key,omitempty"`
-	HeadSeq  uint64 `toml:"head_seq"`
-	Head     string `toml:"head,omitempty"` // hash of the roster entry, hex
+	// NextRelay and NextRelayKey are what this person chose with `knoot init --relay`: they are right, too, since the settings that
+	// count name them only once they are merged.
+	NextRelay    string `toml:"next_relay,omitempty"`
+	NextRelayKey string `toml:"next_relay_key,omitempty"`
+	HeadSeq      uint64 `toml:"head_seq"`
+	Head         string `toml:"head,omitempty"` // hash of the roster entry, hex
 }
 
 // KnownClone pins what a clone belongs to and where it syncs.

@@ -58,8 +58,10 @@ func pinsOf(k *Known, common string, s *Settings, address string) []PinChange {
 		if _, seen := k.Clones[common]; !seen && pin.Roster != "" && s.Roster != "" {
 			compare("roster", pin.Roster, s.Roster)
 		}
-		compare("relay", pin.Relay, s.Relay)
-		compare("relay_key", pin.RelayKey, s.RelayKey)
+		if pin.NextRelay == "" || s.Relay != pin.NextRelay || s.RelayKey != pin.NextRelayKey {
+			compare("relay", pin.Relay, s.Relay)
+			compare("relay_key", pin.RelayKey, s.RelayKey)
+		}
 	}
 	return changes
 }
@@ -69,7 +71,9 @@ func (h *Home) pin(common string, s *Settings, address string) error {
 	return h.UpdateKnown(func(k *Known) error {
 		k.Clones[common] = KnownClone{Team: s.Team.String(), Repository: s.Repository.String(), Remote: address, Roster: s.Roster}
 		team := k.Teams[s.Team.String()]
-		team.Relay, team.RelayKey = s.Relay, s.RelayKey
+		if team.Relay, team.RelayKey = s.Relay, s.RelayKey; s.Relay == team.NextRelay {
+			team.NextRelay, team.NextRelayKey = "", ""
+		}
 		if s.Roster != "" {
 			team.Roster = s.Roster
 		}

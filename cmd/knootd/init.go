@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
+	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
@@ -40,7 +42,7 @@ func allowRules() []string {
 
 type initFlags struct {
 	user, private, local, allow, uninstall, remote, noRecovery *bool
-	roster                                                     *string
+	roster, relay, relayKey                                    *string
 }
 
 func (c *console) initCommand() *ffcli.Command {
@@ -53,10 +55,12 @@ func (c *console) initCommand() *ffcli.Command {
 		uninstall:  flags.Bool("uninstall", false, "take everything out of this clone again; needs a person"),
 		roster:     flags.String("roster", "", "make this repository one of a team whose roster is in another, at this `URL`; for admins"),
 		noRecovery: flags.Bool("no-recovery", false, "a new team: make no recovery key"),
+		relay:      flags.String("relay", "", "use the relay at this `address`, HOST:PORT: it gives the team's machines one order of claims"),
+		relayKey:   flags.String("relay-key", "", "the relay's `key`, sha256:..., as it prints it; without one it needs a public authority's certificate"),
 		remote:     flags.Bool("remote", false, "with --uninstall: delete what this clone wrote on the remote, too"),
 	}
 	return command(manual{
-		name: "init", usage: "[--user|--private] [--local] [--allow] [--no-recovery] [--roster URL] | --uninstall [--remote]",
+		name: "init", usage: "[--user|--private] [--local] [--allow] [--no-recovery] [--roster URL] [--relay ADDRESS [--relay-key KEY]] | --uninstall [--remote]",
 		short: "Set knoot up in this repository, or in another clone of it",
 		long: `It writes .knoot.toml and adds hooks to .claude/settings.json, both to be committed;
 all else in that file stays as it is. It may be run again at any time. It syncs with
@@ -78,8 +82,15 @@ starts it in folders below uses --user.`,
 			return misusef("--remote goes with --uninstall; the remote to sync with is set by `git config knoot.remote NAME`")
 		case *f.local && *f.roster != "":
 			return misusef("--roster names a team elsewhere, and --local never asks anybody: one or the other")
+		case *f.relayKey != "" && *f.relay == "":
+			return misusef("--relay-key goes with --relay, the relay's address")
+		case *f.relay != "" && *f.uninstall:
+			return misusef("--uninstall takes everything out, and names no relay")
 		case *f.uninstall && (*f.private || *f.local || *f.allow || *f.noRecovery || *f.roster != ""):
 			return misusef("--uninstall takes everything out, however it was put in; only --remote and --user go with it")
+		}
+		if err := checkRelay(*f.relay, *f.relayKey); err != nil {
+			return err
 		}
 		if c.idle() {
 			return nil
@@ -108,6 +119,23 @@ starts it in folders below uses --user.`,
 	})
 }
 
+// checkRelay refuses what cannot be a relay's address and key.
+func checkRelay(address, key string) error {
+	if address == "" {
+		return nil
+	}
+	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+		return misusef("%q is no relay's address: write HOST:PORT, such as relay.example.com:7420", address)
+	}
+	if key == "" {
+		return nil
+	}
+	if _, err := wire.ParsePin(key); err != nil {
+		return misusef("%v", err)
+	}
+	return nil
+}
+
 // checkGit refuses a git that is too old for what knoot asks of it.
 func (c *console) checkGit(ctx context.Context) error {
 	version, err := gitlog.GitVersion(ctx)
@@ -128,7 +156,7 @@ func (c *console) setUp(ctx context.Context, repo *gitlog.Repository, home *gitl
 	}
 	report, err := gitlog.Init(ctx, repo, home, gitlog.InitOptions{
 		Local: *f.local, Private: *f.private, Name: who.name, Address: who.address, Label: who.label,
-		Recovery: !*f.noRecovery, Roster: *f.roster,
+		Recovery: !*f.noRecovery, Roster: *f.roster, Relay: *f.relay, RelayKey: *f.relayKey,
 		Progress: func(line string) { fmt.Fprintln(c.stderr, line) },
 	})
 	if err != nil {

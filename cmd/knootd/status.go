@@ -163,6 +163,7 @@ func (e *examination) look(ctx context.Context) {
 	e.lookAtHooks(repo, home)
 	if clone != nil {
 		e.lookAtSync(ctx, clone, state)
+		e.lookAtRelay(clone, state)
 		e.lookAtDrafts(clone, home)
 		_ = clone.Close()
 	}
@@ -382,6 +383,40 @@ func (e *examination) lookAtHooks(repo *gitlog.Repository, home *gitlog.Home) {
 	}
 }
 
+// openAt is how the daemon has a clone open; nil where it has not.
+func openAt(clone *gitlog.Clone, state *daemon.State) *daemon.CloneState {
+	if state == nil {
+		return nil
+	}
+	for i := range state.Clones {
+		if state.Clones[i].Common == clone.Repo.CommonDir {
+			return &state.Clones[i]
+		}
+	}
+	return nil
+}
+
+// lookAtRelay tells how the clone stands with its relay, where it names one.
+func (e *examination) lookAtRelay(clone *gitlog.Clone, state *daemon.State) {
+	address := clone.Settings().Relay
+	if address == "" {
+		return
+	}
+	open := openAt(clone, state)
+	switch {
+	case open == nil:
+		e.good("relay", "%s, once the daemon has this clone open", address)
+	case open.Relay == nil:
+		e.bad("relay", "`knoot trust` shows what changed and takes it over; the daemon's log says what else is wrong", "%s is not used: it is not what was trusted here, or its key is none", address)
+	case open.Relay.Open:
+		e.good("relay", "%s, by %s", address, open.Relay.Transport)
+	case open.Relay.Problem != "":
+		e.bad("relay", "it is tried again by itself; `knoot login` keeps an operator's token", "%s is not connected, so that each machine decides for itself: %s", address, open.Relay.Problem)
+	default:
+		e.bad("relay", "look again in a moment", "%s is not connected yet", address)
+	}
+}
+
 // lookAtSync tells how the clone stands with its remote, as far as the daemon knows.
 func (e *examination) lookAtSync(ctx context.Context, clone *gitlog.Clone, state *daemon.State) {
 	remote := clone.Remote()
@@ -389,14 +424,7 @@ func (e *examination) lookAtSync(ctx context.Context, clone *gitlog.Clone, state
 		e.good("sync", "no remote: what is remembered stays in this clone")
 		return
 	}
-	var open *daemon.CloneState
-	if state != nil {
-		for i := range state.Clones {
-			if state.Clones[i].Common == clone.Repo.CommonDir {
-				open = &state.Clones[i]
-			}
-		}
-	}
+	open := openAt(clone, state)
 	with := "with " + remote
 	if address, err := clone.Address(ctx); err == nil {
 		with += " (" + address + ")"

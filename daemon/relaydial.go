@@ -1,0 +1,149 @@
+package daemon
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/daemon/socket"
+)
+
+const (
+	// tcpAfter is how long QUIC is tried alone: where a network drops UDP nothing says so.
+	tcpAfter = 300 * time.Millisecond
+	// Reconnects: at once, then after reconnectFirst, doubling up to reconnectMost, and up to reconnectLong once it has lasted
+	// reconnectPatience.
+	reconnectFirst    = 250 * time.Millisecond
+	reconnectMost     = 5 * time.Second
+	reconnectLong     = time.Minute
+	reconnectPatience = 10 * time.Minute
+)
+
+// relayAddress is where a relay is, and how it is known.
+type relayAddress struct {
+	address string   // host and port
+	pin     wire.Pin // zero: by a public authority's certificate
+}
+
+// dialer connects to one relay. One goroutine uses it.
+type dialer struct {
+	at   relayAddress
+	tcp  map[string]bool // by network: TCP was there first, and not QUIC
+	dial map[string]func(context.Context, string, *tls.Config, string) (wire.Conn, *wire.Welcome, error)
+}
+
+func newDialer(at relayAddress) *dialer {
+	return &dialer{at: at, tcp: map[string]bool{}, dial: map[string]func(context.Context, string, *tls.Config, string) (wire.Conn, *wire.Welcome, error){
+		"quic": wire.DialQUIC, "tcp": wire.DialTCP}}
+}
+
+// connect tries both transports, the one that was first on this network first, the other one tcpAfter later or when the first has
+// failed.
+func (d *dialer) connect(ctx context.Context, key ed25519.PrivateKey) (wire.Conn, *wire.Welcome, error) {
+	certificate, err := wire.Certificate(key)
+	if err != nil {
+		return nil, nil, err
+	}
+	host, _, err := net.SplitHostPort(d.at.address)
+	if err != nil {
+		return nil, nil, err
+	}
+	var pin *wire.Pin
+	if d.at.pin != (wire.Pin{}) {
+		pin = &d.at.pin
+	}
+	config := wire.ClientTLS(certificate, pin, host)
+	network := networkTo(d.at.address)
+	order := []string{"quic", "tcp"}
+	if d.tcp[network] {
+		order = []string{"tcp", "quic"}
+	}
+	type outcome struct {
+		conn    wire.Conn
+		welcome *wire.Welcome
+		err     error
+		how     string
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outcomes := make(chan outcome)
+	started, ended := 0, 0
+	start := func() {
+		how := order[started]
+		started++
+		go func() {
+			conn, welcome, err := d.dial[how](ctx, d.at.address, config, "knoot "+socket.Version)
+			outcomes <- outcome{conn, welcome, err, how}
+		}()
+	}
+	start()
+	timer := time.NewTimer(tcpAfter)
+	defer timer.Stop()
+	var won outcome
+	var errs []error
+	for ended < started {
+		select {
+		case <-timer.C:
+			if started < len(order) && won.conn == nil {
+				start()
+			}
+		case o := <-outcomes:
+			ended++
+			switch {
+			case o.err != nil:
+				errs = append(errs, o.err)
+				if started < len(order) && won.conn == nil && ctx.Err() == nil {
+					start()
+				}
+			case won.conn != nil:
+				o.conn.Close(0, "")
+			default:
+				won = o
+				cancel() // the other one
+			}
+		}
+	}
+	if won.conn == nil {
+		return nil, nil, errors.Join(errs...)
+	}
+	d.tcp[network] = won.how == "tcp"
+	return won.conn, won.welcome, nil
+}
+
+// networkTo names the network by which an address is reached, as far as this machine's own address there does; "" for none.
+// Nothing is sent.
+func networkTo(address string) string {
+	probe, err := net.Dial("udp", address)
+	if err != nil {
+		return ""
+	}
+	defer probe.Close()
+	host, _, _ := net.SplitHostPort(probe.LocalAddr().String())
+	return host
+}
+
+// pauseBefore is how long to wait before the nth try to connect again, from 0, when the connection has been gone for so long.
+// chance is in [0, 1).
+func pauseBefore(nth int, gone time.Duration, chance float64) time.Duration {
+	if nth == 0 {
+		return 0
+	}
+	most := reconnectMost
+	if gone >= reconnectPatience {
+		most = reconnectLong
+	}
+	pause := most
+	if nth < 20 {
+		pause = min(reconnectFirst<<(nth-1), most)
+	}
+	return time.Duration(float64(pause) * (0.75 + chance/2))
+}
+
+func jittered(nth int, gone time.Duration) time.Duration {
+	return pauseBefore(nth, gone, rand.Float64())
+}

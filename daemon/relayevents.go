@@ -1,0 +1,319 @@
+package daemon
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/gitlog"
+)
+
+// take takes in what was sequenced.
+func (r *relayRepository) take(m *wire.Events) {
+	r.mu.Lock()
+	r.clock = relayClock{m.Now, time.Now()}
+	var theirs []occurrence
+	var by []Peer
+	var ours []arbiter.Event
+	changed := false
+	for i := range m.Events {
+		e := m.Events[i]
+		if e.Order.Compare(r.view.Position()) <= 0 {
+			continue
+		}
+		r.view.Apply(e)
+		changed = true
+		d, _ := r.names.read(&e, true)
+		switch {
+		case e.Kind == gitlog.RosterChanged:
+			ours = append(ours, e)
+		case e.Device == r.names.device:
+			ours = append(ours, e)
+		default:
+			if e.Kind == gitlog.SessionStarted && d.Session != "" {
+				r.names.sessions[e.Session] = d
+			}
+			theirs = append(theirs, r.named(e, d))
+			by = append(by, r.peer(&e.Who))
+		}
+	}
+	if changed {
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+	r.mu.Unlock()
+	for i := range ours {
+		r.takeOurs(&ours[i])
+	}
+	if len(theirs) > 0 {
+		r.d.feed.observe(r.a, theirs)
+		r.notice(theirs, by)
+	}
+}
+
+// named adds the names to an event of another machine. mu is held.
+func (r *relayRepository) named(e arbiter.Event, d relayDetail) occurrence {
+	o := occurrence{Event: e, Key: r.sessionOf(e.Session), OnBranch: r.names.ofBranch[e.Branch], WasBranch: r.names.ofBranch[e.OldBranch]}
+	if e.Other != (arbiter.Token{}) {
+		o.OtherKey = r.sessionOf(e.Other)
+	}
+	if len(e.Paths) > 0 {
+		if o.Path = string(d.Path); o.Path == "" {
+			o.Path = r.names.ofPath[e.Paths[0].Own]
+		}
+	}
+	switch e.Kind {
+	case gitlog.IntentDeclared, gitlog.PlanDeclared:
+		o.Text = d.Text
+	}
+	return o
+}
+
+// sessionOf is the session that a token stands for; one whose name is not known is named by its token. mu is held.
+func (r *relayRepository) sessionOf(t arbiter.Token) sessionKey {
+	if t == (arbiter.Token{}) {
+		return sessionKey{}
+	}
+	if d := r.names.sessions[t]; d.Session != "" {
+		return sessionKey{Agent: d.Agent, ID: d.Session}
+	}
+	return sessionKey{Agent: "agent", ID: hex.EncodeToString(t[:4])}
+}
+
+// takeOurs follows what the relay decided about sessions of this machine, and a change of the team.
+func (r *relayRepository) takeOurs(e *arbiter.Event) {
+	switch e.Kind {
+	case gitlog.RosterChanged:
+		r.behind()
+	case gitlog.ClaimReleased:
+		// The own arbiter has ended what it ended already. Another machine's person may have taken the file.
+		if e.Reason == arbiter.Taken || e.Reason == arbiter.RelaysOrder || e.Reason == arbiter.Moved {
+			r.end(e)
+		}
+	case gitlog.PathFreed:
+		if e.Class == arbiter.Hub {
+			r.passOn(e)
+		}
+	case gitlog.UngatedWrite:
+		r.mu.Lock()
+		other, known := r.view.Session(e.Other, r.clock.now())
+		o := r.named(*e, relayDetail{})
+		by, doing := r.peer(&other.Who), r.intent(e.Other)
+		r.mu.Unlock()
+		if !known || other.Device == r.names.device {
+			return // the own arbiter has told so
+		}
+		news := awayNews(NewsCrossed, &o, by)
+		news.Text = doing
+		r.tellSession(o.Key, e.Subagent, news)
+	}
+}
+
+// end ends a claim here that ended at the relay.
+func (r *relayRepository) end(e *arbiter.Event) {
+	r.mu.Lock()
+	other, _ := r.view.Session(e.Other, r.clock.now())
+	o := r.named(*e, relayDetail{})
+	by := r.peer(&other.Who)
+	delete(r.grants, e.Claim)
+	r.mu.Unlock()
+	r.a.mu.Lock()
+	h, holds := r.a.sequencer.Claim(e.Claim, r.a.now())
+	if holds {
+		r.a.do(arbiter.Release{Who: h.Who, Claims: []arbiter.ClaimID{e.Claim}, Reason: arbiter.RelaysOrder})
+	}
+	r.a.mu.Unlock()
+	if !holds || other.Device == r.names.device {
+		return
+	}
+	kind := NewsMoved
+	if e.Reason == arbiter.Taken {
+		kind = NewsTaken
+	}
+	if e.Reason != arbiter.RelaysOrder {
+		r.tellSession(o.Key, "", awayNews(kind, &o, by))
+	}
+}
+
+// passOn offers the turn of a session that sits idle to the next one.
+func (r *relayRepository) passOn(e *arbiter.Event) {
+	r.mu.Lock()
+	key := r.sessionOf(e.Session)
+	r.mu.Unlock()
+	r.a.mu.Lock()
+	l := r.a.lodgers[key]
+	idle := l != nil && l.stopped && len(l.calls) == 0
+	r.a.mu.Unlock()
+	if idle {
+		r.request(arbiter.Idle{Who: e.Who})
+	}
+}
+
+// awayNews is news of another machine's event. It is told in whichever worktree the session is.
+func awayNews(kind NewsKind, o *occurrence, by Peer) News {
+	return News{Key: string(kind) + " away " + strconv.FormatUint(o.Order.Term, 36) + "." + strconv.FormatUint(o.Order.Seq, 36), Kind: kind, At: o.Time, Path: o.Path, By: by}
+}
+
+// tellSession keeps news for a context, if that is known here.
+func (r *relayRepository) tellSession(key sessionKey, subagent string, news News) {
+	r.d.state.mu.Lock()
+	defer r.d.state.mu.Unlock()
+	if s := r.d.state.sessions[key]; s != nil {
+		r.d.state.commit(&stateRecord{At: news.At, Session: key, Subagent: subagent, Aside: true, News: []News{news}})
+	}
+}
+
+// notice makes news of what happened on other machines, for the sessions here that it concerns.
+func (r *relayRepository) notice(happened []occurrence, by []Peer) {
+	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
+	r.d.state.mu.Lock()
+	defer r.d.state.mu.Unlock()
+	for i := range happened {
+		o := &happened[i]
+		switch o.Kind {
+		case gitlog.UngatedWrite:
+			n := noticing{d: r.d, a: r.a}
+			n.tell(o.OtherKey, "", awayNews(NewsUngated, o, by[i]))
+			r.changedAway(o, by[i])
+		case gitlog.FileWritten, gitlog.PathRemoved:
+			r.changedAway(o, by[i])
+		}
+	}
+}
+
+// changedAway tells those who have read, or written, a file on the branch on which a session of another machine changed it. The
+// arbitration and the state are locked.
+func (r *relayRepository) changedAway(o *occurrence, by Peer) {
+	if o.Path == "" || o.OnBranch == "" {
+		return
+	}
+	kind := NewsChanged
+	if o.Kind == gitlog.PathRemoved {
+		kind = NewsRemoved
+	}
+	n := noticing{d: r.d, a: r.a}
+	for key, s := range r.d.state.sessions {
+		if o.Kind == gitlog.UngatedWrite && key == o.OtherKey || !s.live(o.Time) {
+			continue
+		}
+		session, known := r.a.sequencer.Session(r.a.sessionToken(key), r.a.now())
+		if !known || r.a.branchOf(session.Branch) != o.OnBranch {
+			continue
+		}
+		root := r.a.names.name(worktreeType, session.Worktree)
+		for _, c := range s.contexts {
+			t := c.touched[root][o.Path]
+			if t == nil || t.Read == 0 && t.Wrote == 0 || t.At < c.emptied || t.Outdated && !c.awaits(root, o.Path) {
+				continue
+			}
+			news := awayNews(kind, o, by)
+			news.Root, news.Branch, news.Place = root, o.OnBranch, OtherMachine
+			n.tell(key, c.subagent, news)
+		}
+	}
+}
+
+// standing are the sessions of other machines.
+func (r *relayRepository) standing() []StandingSession {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.blinding == nil {
+		return nil
+	}
+	var out []StandingSession
+	now := r.clock.now()
+	for _, s := range r.view.Sessions(now) {
+		if s.Device == r.names.device {
+			continue
+		}
+		key := r.sessionOf(s.Session)
+		plan, _ := r.names.open(gitlog.PlanDeclared, s.Session, s.Plan, false)
+		each := StandingSession{Session: key.ID, Agent: key.Agent, Member: r.address(s.Device), Person: s.Person, Branch: r.names.ofBranch[s.Branch],
+			Machine: r.label(s.Device), Intent: r.intent(s.Session), Plan: plan.Text, Decided: []string{}, Claims: []StandingClaim{}, Waiting: []string{},
+			Name: r.names.sessions[s.Session].Name, Began: r.local(s.Started), Seen: r.local(s.Seen)}
+		if s.Person {
+			each.Agent = ""
+		}
+		for _, h := range r.view.Claims(s.Session, now) {
+			if path := r.names.ofPath[h.Path.Own]; path != "" {
+				each.Claims = append(each.Claims, StandingClaim{Path: path, Until: r.local(h.Until), Hub: h.Class == arbiter.Hub, Branch: r.names.ofBranch[h.Branch],
+					Since: r.local(h.Since), Written: r.local(h.Written)})
+			}
+		}
+		for _, w := range r.view.Waits(s.Session, now) {
+			if path := r.names.ofPath[w.Path.Own]; path != "" {
+				each.Waiting = append(each.Waiting, path)
+			}
+		}
+		out = append(out, each)
+	}
+	return out
+}
+
+// local is a moment of the relay's clock by this machine's. mu is held.
+func (r *relayRepository) local(at gitlog.Millis) gitlog.Millis {
+	if at == 0 {
+		return 0
+	}
+	return gitlog.MillisOf(r.clock.local(at))
+}
+
+// address is that of a device's member. mu is held.
+func (r *relayRepository) address(device gitlog.DeviceID) string {
+	if m := r.names.blinding.Roster.MemberOf(device); m != nil {
+		return strings.ToLower(m.Address)
+	}
+	return ""
+}
+
+// label is what a device is called; its id where it has no label. mu is held.
+func (r *relayRepository) label(device gitlog.DeviceID) string {
+	if d := r.names.blinding.Roster.Devices[device]; d != nil && d.Label != "" {
+		return d.Label
+	}
+	return device.String()[:8]
+}
+
+// peers are the sessions of other machines that are at work, as a brief may name them. me is who is told, on a branch.
+func (r *relayRepository) peers(branch string) (out []BriefPeer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.blinding == nil {
+		return nil
+	}
+	now := r.clock.now()
+	files := map[arbiter.Token][]string{}
+	add := func(session arbiter.Token, path string) {
+		if path != "" && !slices.Contains(files[session], path) {
+			files[session] = append(files[session], path)
+		}
+	}
+	for _, w := range slices.Backward(r.view.Writes(arbiter.Token{}, arbiter.Order{}, now)) {
+		if !w.Removed && w.Time+nearFor >= now {
+			add(w.Session, r.names.ofPath[w.Path.Own])
+		}
+	}
+	for _, h := range slices.Backward(r.view.Claims(arbiter.Token{}, now)) {
+		add(h.Session, r.names.ofPath[h.Path.Own])
+	}
+	for _, s := range r.view.Sessions(now) {
+		if s.Device == r.names.device || s.Seen+presentFor < now {
+			continue
+		}
+		p := BriefPeer{Peer: r.peer(&s.Who), Key: r.sessionOf(s.Session).String() + " " + s.Device.String(), Branch: r.names.ofBranch[s.Branch],
+			Files: files[s.Session], At: r.local(s.Seen)}
+		p.SameBranch = p.Branch == branch && branch != ""
+		if plan, ok := r.names.open(gitlog.PlanDeclared, s.Session, s.Plan, false); ok && plan.Text != "" {
+			p.Plan = plan.Text
+		} else if p.Plan = r.intent(s.Session); p.Plan != "" {
+			p.Derived = !p.Person
+		}
+		out = append(out, p)
+	}
+	return out
+}

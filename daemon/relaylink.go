@@ -1,0 +1,344 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/gitlog"
+)
+
+const (
+	// claimTime is how long a hook waits for a relay.
+	claimTime = 150 * time.Millisecond
+	// pingTime is how long a relay that did not answer in claimTime has to give a sign of life.
+	pingTime = time.Second
+	// heardFor is how long after it was heard last a relay's word on other machines' claims denies.
+	heardFor = 20 * time.Second
+	// relayRequest bounds requests that nobody waits for.
+	relayRequest = 10 * time.Second
+)
+
+// relayLinks are the connections to relays, one a relay, and the repositories that are open there.
+type relayLinks struct {
+	d *daemon
+
+	mu    sync.Mutex
+	links map[relayAddress]*relayLink       // guarded by mu
+	byID  map[repositoryID]*relayRepository // guarded by mu
+}
+
+func newRelayLinks(d *daemon) *relayLinks {
+	return &relayLinks{d: d, links: map[relayAddress]*relayLink{}, byID: map[repositoryID]*relayRepository{}}
+}
+
+// attach opens a clone's repository at its relay; nil where it names none, or what it names is not to be used, which the log says.
+func (all *relayLinks) attach(ctx context.Context, oc *openClone) *relayRepository {
+	settings := oc.clone.Settings()
+	if settings.Relay == "" {
+		return nil
+	}
+	at := relayAddress{address: settings.Relay}
+	err := all.allowed(ctx, oc.clone)
+	if err == nil && settings.RelayKey != "" {
+		at.pin, err = wire.ParsePin(settings.RelayKey)
+	}
+	if err != nil {
+		all.d.log.Warn("the relay is not used", "repository", oc.common, "error", err)
+		return nil
+	}
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	r := all.byID[oc.arbiter.id]
+	if r == nil {
+		l := all.links[at]
+		if l == nil {
+			l = newRelayLink(all.d, at, oc.clone.Device())
+			all.links[at] = l
+			all.d.loops.Go(l.run)
+		}
+		r = newRelayRepository(l, oc.arbiter)
+		all.byID[oc.arbiter.id] = r
+	}
+	if r.add(oc) {
+		r.link.open(r)
+	}
+	oc.arbiter.away.Store(r)
+	return r
+}
+
+// allowed says why a clone's relay must not be used: a commit could have put another one there.
+func (all *relayLinks) allowed(ctx context.Context, clone *gitlog.Clone) error {
+	changes, err := clone.PinChanges(ctx)
+	if err == nil && len(changes) > 0 {
+		err = &gitlog.ErrPinned{Changes: changes}
+	}
+	return err
+}
+
+// detach is the end of attach. The repository is closed with the last of its clones, the link with the last of its repositories.
+func (all *relayLinks) detach(r *relayRepository, oc *openClone) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if !r.remove(oc) {
+		return
+	}
+	r.a.away.CompareAndSwap(r, nil)
+	if all.byID[r.a.id] == r {
+		delete(all.byID, r.a.id)
+	}
+	if r.link.close(r) && all.links[r.link.at] == r.link {
+		delete(all.links, r.link.at)
+		r.link.cancel()
+	}
+}
+
+// tick looks whether the network is another one, and the team.
+func (all *relayLinks) tick() {
+	all.mu.Lock()
+	links, repositories := slices.Collect(maps.Values(all.links)), slices.Collect(maps.Values(all.byID))
+	all.mu.Unlock()
+	for _, l := range links {
+		l.tick()
+	}
+	for _, r := range repositories {
+		r.tick()
+	}
+}
+
+// relayLink is one connection to a relay, made again whenever it is lost.
+type relayLink struct {
+	d      *daemon
+	at     relayAddress
+	device *gitlog.Device
+	ctx    context.Context
+	cancel context.CancelFunc
+	wake   chan struct{} // try now
+
+	mu      sync.Mutex
+	conn    wire.Conn                     // guarded by mu; nil: not connected
+	opened  map[*relayRepository]struct{} // guarded by mu
+	serving sync.WaitGroup                // what runs for the connection
+	heard   time.Time                     // guarded by mu: when the relay was heard last
+	suspect bool                          // guarded by mu: it is being asked for a sign of life
+	problem string                        // guarded by mu: why it is not connected, a sentence; "": it is, or was not tried yet
+	network string                        // guarded by mu: see networkTo
+}
+
+func newRelayLink(d *daemon, at relayAddress, device *gitlog.Device) *relayLink {
+	l := &relayLink{d: d, at: at, device: device, wake: make(chan struct{}, 1), opened: map[*relayRepository]struct{}{}}
+	l.ctx, l.cancel = context.WithCancel(d.work)
+	return l
+}
+
+// run connects, and connects again, until the link's end.
+func (l *relayLink) run() {
+	dialer := newDialer(l.at)
+	gone, tries := time.Now(), 0
+	for l.ctx.Err() == nil {
+		pause := time.NewTimer(jittered(tries, time.Since(gone)))
+		select {
+		case <-pause.C:
+		case <-l.wake:
+			tries = 0
+		case <-l.ctx.Done():
+		}
+		pause.Stop()
+		if l.ctx.Err() != nil {
+			return
+		}
+		conn, _, err := dialer.connect(l.ctx, l.device.Sign)
+		if err != nil {
+			tries++
+			l.fail(err)
+			continue
+		}
+		began := time.Now()
+		l.d.guard("relay", func() { l.serve(conn) })
+		gone = time.Now()
+		if tries++; time.Since(began) > reconnectMost {
+			tries = 0
+		}
+	}
+}
+
+// fail notes why there is no connection; the log has each reason once.
+func (l *relayLink) fail(err error) {
+	problem := err.Error()
+	l.mu.Lock()
+	same := l.problem == problem
+	l.problem = problem
+	l.mu.Unlock()
+	if !same && l.ctx.Err() == nil {
+		l.d.log.Warn("no connection to the relay", "relay", l.at.address, "error", err)
+	}
+}
+
+// serve keeps a connection until it ends.
+func (l *relayLink) serve(conn wire.Conn) {
+	l.mu.Lock()
+	l.conn, l.heard, l.suspect, l.problem, l.network = conn, time.Now(), false, "", networkTo(l.at.address)
+	for r := range l.opened {
+		l.serving.Go(func() { r.serve(conn) })
+	}
+	l.mu.Unlock()
+	l.d.log.Info("connected to the relay", "relay", l.at.address, "transport", conn.Transport())
+	ticker := time.NewTicker(wire.KeepAlive)
+	defer ticker.Stop()
+	for open := true; open; {
+		select {
+		case <-ticker.C:
+			l.probe(conn)
+		case <-conn.Done():
+			open = false
+		case <-l.ctx.Done():
+			open = false
+		}
+	}
+	conn.Close(0, "")
+	l.mu.Lock()
+	l.conn = nil
+	l.mu.Unlock()
+	l.serving.Wait()
+	if err := conn.Err(); err != nil && l.ctx.Err() == nil {
+		l.fail(err)
+	}
+}
+
+// open serves a repository from now on.
+func (l *relayLink) open(r *relayRepository) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.opened[r] = struct{}{}
+	if conn := l.conn; conn != nil {
+		l.serving.Go(func() { r.serve(conn) })
+	}
+	l.nudge()
+}
+
+// close ends serving a repository; true where it was the last.
+func (l *relayLink) close(r *relayRepository) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.opened, r)
+	r.cancel()
+	return len(l.opened) == 0
+}
+
+func (l *relayLink) nudge() {
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// tick tries at once where the network changed, and asks a relay that may have been left behind for a sign of life.
+func (l *relayLink) tick() {
+	network := networkTo(l.at.address)
+	l.mu.Lock()
+	changed := l.network != network
+	l.network = network
+	conn := l.conn
+	l.mu.Unlock()
+	switch {
+	case !changed:
+	case conn == nil:
+		l.nudge()
+	default:
+		l.probe(conn)
+	}
+}
+
+// hear notes a sign of life.
+func (l *relayLink) hear() {
+	l.mu.Lock()
+	l.heard = time.Now()
+	l.mu.Unlock()
+}
+
+// lately says whether the relay was heard so lately that what is known of other machines is so.
+func (l *relayLink) lately() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn != nil && time.Since(l.heard) < heardFor
+}
+
+// answers says whether it is worth to wait for the relay on this connection.
+func (l *relayLink) answers(conn wire.Conn) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return conn != nil && l.conn == conn && !l.suspect
+}
+
+// probe asks for a sign of life, and drops the connection where none comes in pingTime. No claim waits meanwhile.
+func (l *relayLink) probe(conn wire.Conn) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != conn || l.suspect {
+		return
+	}
+	l.suspect = true
+	l.serving.Go(func() {
+		ctx, cancel := context.WithTimeout(l.ctx, pingTime)
+		defer cancel()
+		_, err := wire.Ask(ctx, conn, &wire.Ping{})
+		l.mu.Lock()
+		l.suspect = false
+		l.mu.Unlock()
+		var fault *wire.Fault
+		switch {
+		case err == nil, errors.As(err, &fault):
+			l.hear()
+		default:
+			conn.Close(0, "no answer")
+		}
+	})
+}
+
+// ask asks a question. One that is not answered in claimTime has the connection looked at.
+func (l *relayLink) ask(ctx context.Context, conn wire.Conn, m wire.Message) (wire.Message, error) {
+	late := time.AfterFunc(claimTime, func() { l.probe(conn) })
+	defer late.Stop()
+	answer, err := wire.Ask(ctx, conn, m)
+	var fault *wire.Fault
+	if err == nil || errors.As(err, &fault) {
+		l.hear()
+	}
+	return answer, err
+}
+
+// status is how the repository stands with its relay.
+func (r *relayRepository) status() *RelayStatus {
+	r.mu.Lock()
+	s := &RelayStatus{Address: r.link.at.address, Open: r.conn != nil, Problem: r.problem}
+	r.mu.Unlock()
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	if conn := r.link.conn; conn != nil {
+		s.Transport = conn.Transport()
+	} else {
+		s.Open, s.Problem = false, r.link.problem
+	}
+	return s
+}
+
+// RelayStatus is how a clone stands with its relay.
+type RelayStatus struct {
+	Address   string `json:"address"`
+	Open      bool   `json:"open"`                // claims are asked for there
+	Transport string `json:"transport,omitempty"` // quic or tcp; "": not connected
+	Problem   string `json:"problem,omitempty"`   // why it is not open, a sentence
+}
+
+// work runs f beside the connection, if there is one.
+func (l *relayLink) work(f func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.serving.Go(func() { l.d.guard("relay", f) })
+	}
+}

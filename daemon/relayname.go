@@ -1,0 +1,207 @@
+package daemon
+
+import (
+	"github.com/fxamacker/cbor/v2"
+
+	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/gitlog"
+)
+
+// relayDetail is what is sealed beside tokens: what other machines show of an event. The keys of what does not apply are absent.
+type relayDetail struct {
+	Path    []byte `cbor:"1,keyasint,omitempty"` // as it is spelled
+	Branch  string `cbor:"2,keyasint,omitempty"` // full ref name
+	Agent   string `cbor:"3,keyasint,omitempty"` // of the session, as hooks name it
+	Session string `cbor:"4,keyasint,omitempty"` // its id
+	Name    string `cbor:"5,keyasint,omitempty"` // KNOOT_AGENT
+	Owner   string `cbor:"6,keyasint,omitempty"` // the address of its person
+	Private bool   `cbor:"7,keyasint,omitempty"`
+	Text    string `cbor:"8,keyasint,omitempty"` // an intent, a plan, what a person does
+}
+
+func (d relayDetail) encode() []byte {
+	text, err := cbor.Marshal(d)
+	if err != nil {
+		return nil // bytes, texts and a truth always encode
+	}
+	return text
+}
+
+// maxRelayNames bounds the names that are remembered; with more all are forgotten, and found again as they come up.
+const maxRelayNames = 50_000
+
+// relayNames are what tokens stand for, and the tokens of own names. The repository's lock guards it.
+type relayNames struct {
+	device        gitlog.DeviceID
+	blinding, was *gitlog.Blinding                // was: the one before, for one lease after its tokens were over; else nil
+	paths         map[string]*arbiter.Path        // tokens of a path; nil: it has none
+	ofPath        map[arbiter.Token]string        // the path of a token
+	ofBranch      map[arbiter.Token]string        // the full ref name
+	tokens        map[sessionKey]arbiter.Token    // of own sessions: a session keeps the one that it began with
+	sessions      map[arbiter.Token]relayDetail   // what is known of a session by its own word
+	counters      gitlog.LiveCounters             // of what was opened
+	sealed        map[arbiter.Token]gitlog.Millis // the last counter of an own session
+}
+
+func newRelayNames(device gitlog.DeviceID) relayNames {
+	return relayNames{device: device, paths: map[string]*arbiter.Path{}, ofPath: map[arbiter.Token]string{}, ofBranch: map[arbiter.Token]string{}, tokens: map[sessionKey]arbiter.Token{},
+		sessions: map[arbiter.Token]relayDetail{}, counters: gitlog.LiveCounters{}, sealed: map[arbiter.Token]gitlog.Millis{}}
+}
+
+// by makes tokens of another state of the team from now on. rotated: the tokens are others, and those before count, too, until forgetWas.
+func (n *relayNames) by(b *gitlog.Blinding) (rotated bool) {
+	if n.blinding != nil && !n.blinding.SameTokens(b) {
+		n.was, rotated = n.blinding, true
+	}
+	n.blinding = b
+	n.paths = map[string]*arbiter.Path{}
+	return rotated
+}
+
+// forgetWas ends the time in which the tokens before count.
+func (n *relayNames) forgetWas() {
+	n.was = nil
+	n.paths = map[string]*arbiter.Path{}
+}
+
+// path returns the tokens of a path; false where this device has no key for it.
+func (n *relayNames) path(path string) (arbiter.Path, bool) {
+	if p, known := n.paths[path]; known {
+		if p == nil {
+			return arbiter.Path{}, false
+		}
+		return *p, true
+	}
+	if len(n.paths) > maxRelayNames {
+		n.paths = map[string]*arbiter.Path{}
+	}
+	p, ok := pathBy(n.blinding, path)
+	if !ok {
+		n.paths[path] = nil
+		return p, false
+	}
+	if n.was != nil {
+		if was, ok := pathBy(n.was, path); ok && was.Own != p.Own {
+			p.Was = &was
+		}
+	}
+	n.paths[path] = &p
+	n.learnPath(p.Own, path)
+	return p, true
+}
+
+func pathBy(b *gitlog.Blinding, path string) (p arbiter.Path, ok bool) {
+	own, above, ok := b.Path(path)
+	p.Own = arbiter.Token(own)
+	for _, t := range above {
+		p.Ancestors = append(p.Ancestors, arbiter.Token(t))
+	}
+	return p, ok
+}
+
+func (n *relayNames) learnPath(t arbiter.Token, path string) {
+	if len(n.ofPath) > maxRelayNames {
+		clear(n.ofPath)
+	}
+	n.ofPath[t] = path
+}
+
+func (n *relayNames) learnBranch(t arbiter.Token, ref string) {
+	if len(n.ofBranch) > maxRelayNames {
+		clear(n.ofBranch)
+	}
+	n.ofBranch[t] = ref
+}
+
+// session is the token of an own session.
+func (n *relayNames) session(key sessionKey) arbiter.Token {
+	t, known := n.tokens[key]
+	if !known {
+		if len(n.tokens) > maxRelayNames {
+			clear(n.tokens)
+			clear(n.sessions)
+		}
+		t = arbiter.Token(n.blinding.Session(key.Agent, key.ID))
+		n.tokens[key] = t
+		n.sessions[t] = relayDetail{Agent: key.Agent, Session: key.ID}
+	}
+	return t
+}
+
+// who makes the tokens of a party of this machine. gitDir is the git directory of its worktree.
+func (n *relayNames) who(by party, gitDir string) arbiter.Who {
+	b := n.blinding
+	who := arbiter.Who{Session: n.session(by.Key), Subagent: by.Subagent, Device: n.device, Owner: b.Member, Person: by.Person,
+		Branch: arbiter.Token(b.Branch(by.Branch, gitDir)), Worktree: arbiter.Token(b.Worktree(gitDir))}
+	if n.was != nil {
+		who.WasBranch, who.WasWorktree = arbiter.Token(n.was.Branch(by.Branch, gitDir)), arbiter.Token(n.was.Worktree(gitDir))
+	}
+	if by.Branch != "" {
+		n.learnBranch(who.Branch, by.Branch)
+	}
+	return who
+}
+
+// seal seals a detail to the room of its path. nil where that cannot be: whoever reads then knows the device and nothing else.
+func (n *relayNames) seal(kind gitlog.EntryKind, session arbiter.Token, now gitlog.Millis, d relayDetail) []byte {
+	// The counter rises over restarts, too, without being kept: no session says more than a thousand things in a millisecond.
+	counter := max(n.sealed[session]+1, now<<10)
+	sealed, err := n.blinding.Seal(string(d.Path), kind, gitlog.Token(session), uint64(counter), now, d.encode())
+	if err != nil {
+		return nil
+	}
+	if len(n.sealed) > maxRelayNames {
+		clear(n.sealed)
+	}
+	n.sealed[session] = counter
+	return sealed
+}
+
+// read opens what came with an event, and learns the names in it. fresh: it just came, and must not have come before.
+func (n *relayNames) read(e *arbiter.Event, fresh bool) (d relayDetail, ok bool) {
+	d, ok = n.open(e.Kind, e.Session, e.Detail, fresh)
+	if ok && len(e.Paths) > 0 {
+		n.learn(d, e.Paths[0].Own, e.Branch)
+	}
+	return d, ok
+}
+
+// learn takes over what tokens of another machine's path and branch stand for, where that is so.
+func (n *relayNames) learn(d relayDetail, path, branch arbiter.Token) {
+	if len(d.Path) > 0 {
+		if p, ok := n.path(string(d.Path)); ok && p.Own == path {
+			n.learnPath(path, string(d.Path))
+		}
+	}
+	if d.Branch != "" && arbiter.Token(n.blinding.Branch(d.Branch, "")) == branch {
+		n.learnBranch(branch, d.Branch)
+	}
+}
+
+// carries says whether an event of one kind may carry what was sealed for another: a claim that is denied, a write that was ungated.
+func carries(event, sealed gitlog.EntryKind) bool {
+	switch event {
+	case gitlog.ClaimDenied:
+		return sealed == gitlog.ClaimAcquired
+	case gitlog.PathRemoved, gitlog.UngatedWrite:
+		return sealed == gitlog.FileWritten
+	}
+	return event == sealed
+}
+
+func (n *relayNames) open(kind gitlog.EntryKind, session arbiter.Token, sealed []byte, fresh bool) (d relayDetail, ok bool) {
+	if len(sealed) == 0 || n.blinding == nil {
+		return d, false
+	}
+	h, text, err := n.blinding.Open(sealed)
+	if err != nil || arbiter.Token(h.Session) != session || !carries(kind, h.Kind) {
+		return d, false
+	}
+	if fresh && n.counters.Take(h) != nil {
+		return d, false
+	}
+	if cbor.Unmarshal(text, &d) != nil {
+		return relayDetail{}, false
+	}
+	return d, true
+}

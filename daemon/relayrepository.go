@@ -1,0 +1,673 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/gitlog"
+)
+
+const (
+	// openTime bounds what the opening of a repository waits for the relay.
+	openTime = 10 * time.Second
+	// maxRelayOutbox bounds what waits to be told to the relay; with more the repository is opened again, which tells all that
+	// still counts.
+	maxRelayOutbox = 5_000
+	// longAway is how long a machine may have been away without reading first what happened before it asserts its claims again.
+	longAway = time.Minute
+	// quietFor is how long nothing more comes of what had happened.
+	quietFor = 300 * time.Millisecond
+	// relayActs is how many acts go in one message: each is at most some kilobytes.
+	relayActs = 10
+)
+
+// relayRepository is a repository at its relay: the mirror of what is so for all machines, and what is on its way there.
+type relayRepository struct {
+	link *relayLink
+	d    *daemon
+	a    *arbitration
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu      sync.Mutex
+	clones  []*openClone               // guarded by mu: those that are open, the first is asked for keys
+	conn    wire.Conn                  // guarded by mu: on which it is open; nil: it is not
+	problem string                     // guarded by mu: why it is not, a sentence
+	view    *arbiter.View              // guarded by mu: the mirror
+	clock   relayClock                 // guarded by mu
+	closed  time.Time                  // guarded by mu: when it was last open; zero: never
+	names   relayNames                 // guarded by mu
+	wasTill time.Time                  // guarded by mu: until then names.was counts
+	head    gitlog.RosterHead          // guarded by mu: of the roster that the relay was told
+	lacking bool                       // guarded by mu: the relay has a newer one
+	grants  map[arbiter.ClaimID][]byte // guarded by mu: for claims of this machine
+	dirs    map[string]string          // guarded by mu: git directories by root
+	outbox  []relayTold                // guarded by mu: what is to be told
+	telling bool                       // guarded by mu: something is being told
+	told    chan struct{}              // guarded by mu: closed when nothing is to be told
+	more    chan struct{}              // there is something in the outbox
+	changed chan struct{}              // guarded by mu: closed at the next change of the mirror
+}
+
+// relayTold is what the relay is told: an event of the own arbiter, or a request.
+type relayTold struct {
+	happened *occurrence
+	request  arbiter.Request // of Append
+}
+
+// relayClock is the relay's clock, as far as it is known.
+type relayClock struct {
+	at   gitlog.Millis
+	when time.Time // when it said so, by this process's clock
+}
+
+func (c relayClock) now() gitlog.Millis {
+	return c.at + gitlog.Millis(max(time.Since(c.when).Milliseconds(), 0))
+}
+
+// local is a moment of the relay's clock by this machine's.
+func (c relayClock) local(at gitlog.Millis) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(time.Duration(int64(at)-int64(c.now())) * time.Millisecond)
+}
+
+func newRelayRepository(l *relayLink, a *arbitration) *relayRepository {
+	r := &relayRepository{link: l, d: l.d, a: a, view: arbiter.New(), names: newRelayNames(l.device.ID), grants: map[arbiter.ClaimID][]byte{},
+		dirs: map[string]string{}, told: make(chan struct{}), more: make(chan struct{}, 1), changed: make(chan struct{})}
+	close(r.told)
+	r.ctx, r.cancel = context.WithCancel(l.ctx)
+	return r
+}
+
+// add has one more clone; true where it is the first.
+func (r *relayRepository) add(oc *openClone) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clones = append(r.clones, oc)
+	return len(r.clones) == 1
+}
+
+// remove has one clone less; true where it was the last.
+func (r *relayRepository) remove(oc *openClone) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clones = slices.DeleteFunc(r.clones, func(c *openClone) bool { return c == oc })
+	return len(r.clones) == 0
+}
+
+func (r *relayRepository) clone() *openClone {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.clones) == 0 {
+		return nil
+	}
+	return r.clones[0]
+}
+
+// look takes over the state of the team as it is here. Its errors are sentences.
+func (r *relayRepository) look() error {
+	oc := r.clone()
+	if oc == nil {
+		return errors.New("the clone is closed")
+	}
+	roster := oc.clone.Roster()
+	r.mu.Lock()
+	same := r.names.blinding != nil && r.names.blinding.Roster == roster
+	r.mu.Unlock()
+	if same {
+		return nil
+	}
+	b, err := oc.clone.Blinding()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.by(b) {
+		r.wasTill = time.Now().Add(time.Duration(arbiter.Lease) * time.Millisecond)
+	}
+	return nil
+}
+
+// serve keeps the repository open on a connection until that ends.
+func (r *relayRepository) serve(conn wire.Conn) {
+	began := time.Now()
+	for nth := 0; r.ctx.Err() == nil; nth++ {
+		pause := time.NewTimer(jittered(nth, time.Since(began)))
+		select {
+		case <-pause.C:
+		case <-r.ctx.Done():
+		case <-conn.Done():
+			pause.Stop()
+			return
+		}
+		err := errPanicked
+		r.d.guard("relay", func() { err = r.follow(conn) })
+		r.shut(err)
+	}
+}
+
+// shut notes that the repository is not open any more.
+func (r *relayRepository) shut(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn != nil {
+		r.conn, r.closed = nil, time.Now()
+	}
+	if err != nil {
+		r.problem = err.Error()
+	}
+	r.outbox = nil // what counts of it is told when it is opened again
+	r.idle()
+}
+
+// follow opens the repository and takes in what happens there until either side ends it.
+func (r *relayRepository) follow(conn wire.Conn) error {
+	if err := r.look(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	opening, opened := context.WithTimeout(ctx, openTime)
+	defer opened()
+	stream, err := conn.Open(opening)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	defer context.AfterFunc(ctx, func() { stream.Reset(0) })()
+	r.mu.Lock()
+	ask := &wire.Open{Team: r.a.id.team, Repository: r.a.id.repository, Head: r.names.blinding.Roster.Head, Position: r.view.Position()}
+	away := !r.closed.IsZero() && time.Since(r.closed) > longAway
+	r.mu.Unlock()
+	if ask.Token, err = OperatorToken(r.d.options.Getenv, r.d.home, r.link.at.address); err != nil {
+		r.d.log.Warn("the operator's token cannot be read", "error", err)
+	}
+	_ = stream.SetDeadline(time.Now().Add(openTime))
+	if err := stream.Send(wire.Encode(ask)); err != nil {
+		return err
+	}
+	answer, err := r.meet(ctx, stream, ask.Head)
+	if err != nil {
+		return err
+	}
+	if err := r.restore(stream, answer); err != nil {
+		return err
+	}
+	_ = stream.SetDeadline(time.Time{})
+	opened()
+	r.link.hear()
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer cancel()
+	came := make(chan struct{}, 1)
+	work.Go(func() {
+		r.d.guard("relay", func() {
+			if away {
+				r.awaitQuiet(ctx, came)
+			}
+			r.begin(conn, ask.Head)
+			r.tell(ctx, conn)
+		})
+	})
+	for {
+		m, err := wire.ReceiveMessage(stream)
+		if errors.Is(err, wire.ErrUnknown) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		r.link.hear()
+		switch m := m.(type) {
+		case *wire.Events:
+			select {
+			case came <- struct{}{}:
+			default:
+			}
+			r.take(m)
+		case *wire.GrantIssued:
+			r.mu.Lock()
+			r.grants[m.Claim] = m.Grant
+			r.mu.Unlock()
+		case *wire.Farewell:
+			return errors.New("the relay ends, and says to come back")
+		}
+	}
+}
+
+// meet brings the two rosters together: the relay gets the entries that it lacks.
+func (r *relayRepository) meet(ctx context.Context, stream wire.Stream, head gitlog.RosterHead) (*wire.Opened, error) {
+	for {
+		m, err := wire.ReceiveMessage(stream)
+		if err != nil {
+			return nil, err
+		}
+		switch m := m.(type) {
+		case *wire.Opened:
+			if m.Head.Seq > head.Seq {
+				r.behind()
+			}
+			return m, nil
+		case *wire.RosterWanted:
+			oc := r.clone()
+			if oc == nil {
+				return nil, errors.New("the clone is closed")
+			}
+			entries, err := oc.clone.RosterEntries(ctx, head)
+			if err != nil {
+				return nil, err
+			}
+			if m.From > uint64(len(entries)) {
+				return nil, fmt.Errorf("the relay asks for entry %d of a roster that has %d", m.From, len(entries))
+			}
+			err = wire.SendRoster(func(m wire.Message) error { return stream.Send(wire.Encode(m)) }, m.From, uint64(len(entries))-m.From,
+				func(seq uint64) ([]byte, error) { return entries[seq], nil })
+			if err != nil {
+				return nil, err
+			}
+		case *wire.RosterPart: // what is lacking here comes from git, with the keys
+		default:
+			return nil, fmt.Errorf("the relay answers the opening with %T", m)
+		}
+	}
+}
+
+// behind fetches the roster that the relay has.
+func (r *relayRepository) behind() {
+	r.mu.Lock()
+	r.lacking = true
+	r.mu.Unlock()
+	if oc := r.clone(); oc != nil {
+		oc.sync.fetchSoon()
+	}
+}
+
+// restore takes the state that the relay begins with.
+func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error {
+	const maxSnapshot = 256 << 20
+	if opened.Snapshot > maxSnapshot {
+		return fmt.Errorf("the relay's snapshot has %d bytes", opened.Snapshot)
+	}
+	var data []byte
+	for uint64(len(data)) < opened.Snapshot {
+		m, err := wire.ReceiveMessage(stream)
+		if err != nil {
+			return err
+		}
+		part, ok := m.(*wire.SnapshotPart)
+		if !ok {
+			return fmt.Errorf("the relay sends %T instead of its snapshot", m)
+		}
+		data = append(data, part.Bytes...)
+		_ = stream.SetDeadline(time.Now().Add(openTime))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock = relayClock{opened.Now, time.Now()}
+	if len(data) > 0 {
+		s, err := wire.DecodeSnapshot(data)
+		if err != nil {
+			return err
+		}
+		r.view = arbiter.Restore(*s)
+		r.readSnapshot(s)
+	}
+	return nil
+}
+
+// readSnapshot learns the names in a snapshot. mu is held.
+func (r *relayRepository) readSnapshot(s *arbiter.Snapshot) {
+	for _, x := range s.Sessions {
+		if d, ok := r.names.open(gitlog.SessionStarted, x.Who.Session, x.Detail, false); ok {
+			r.names.sessions[x.Who.Session] = d
+			r.names.learn(d, arbiter.Token{}, x.Branch)
+		}
+	}
+	for _, x := range s.Claims {
+		if d, ok := r.names.open(gitlog.ClaimAcquired, x.Session, x.Detail, false); ok {
+			r.names.learn(d, x.Path.Own, x.Branch)
+		}
+	}
+	for _, x := range s.Writes {
+		if d, ok := r.names.open(gitlog.FileWritten, x.Session, x.Detail, false); ok {
+			r.names.learn(d, x.Path.Own, x.Branch)
+		}
+	}
+}
+
+// awaitQuiet waits until what happened meanwhile has been read.
+func (r *relayRepository) awaitQuiet(ctx context.Context, came <-chan struct{}) {
+	for {
+		select {
+		case <-came:
+		case <-time.After(quietFor):
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// begin has claims asked for there from now on, and tells what the relay does not know: sessions, and what they hold.
+func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead) {
+	r.mu.Lock()
+	r.conn, r.problem, r.head = conn, "", head
+	r.mu.Unlock()
+	r.d.log.Info("the repository is open at the relay", "relay", r.link.at.address)
+	r.assert(r.ctx, conn, false)
+}
+
+// open returns the connection on which claims are asked for; nil: they are not.
+func (r *relayRepository) open() wire.Conn {
+	r.mu.Lock()
+	conn := r.conn
+	r.mu.Unlock()
+	if conn == nil || !r.link.answers(conn) {
+		return nil
+	}
+	return conn
+}
+
+// observe takes in what the own arbiter says has happened, for the relay. The arbitration is locked.
+func (all *relayLinks) observe(a *arbitration, happened []occurrence) {
+	r := a.away.Load()
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return
+	}
+	for i := range happened {
+		r.outbox = append(r.outbox, relayTold{happened: &happened[i]})
+	}
+	r.tellMore()
+}
+
+// request has the relay told of a request.
+func (r *relayRepository) request(requests ...arbiter.Request) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return
+	}
+	for _, q := range requests {
+		r.outbox = append(r.outbox, relayTold{request: q})
+	}
+	r.tellMore()
+}
+
+// tellMore wakes whoever tells. mu is held.
+func (r *relayRepository) tellMore() {
+	select {
+	case <-r.told:
+		r.told = make(chan struct{})
+	default:
+	}
+	if len(r.outbox) > maxRelayOutbox {
+		r.d.log.Warn("the relay does not keep up")
+		r.conn.Close(0, "too much waits")
+	}
+	select {
+	case r.more <- struct{}{}:
+	default:
+	}
+}
+
+// idle says that nothing is to be told. mu is held.
+func (r *relayRepository) idle() {
+	if len(r.outbox) > 0 || r.telling {
+		return
+	}
+	select {
+	case <-r.told:
+	default:
+		close(r.told)
+	}
+}
+
+// flushed waits until all that was to be told is.
+func (r *relayRepository) flushed(ctx context.Context) {
+	for {
+		r.mu.Lock()
+		told := r.told
+		done := len(r.outbox) == 0 && !r.telling
+		r.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-told:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tell tells the relay what happens here, in its order, until ctx ends.
+func (r *relayRepository) tell(ctx context.Context, conn wire.Conn) {
+	for {
+		select {
+		case <-r.more:
+		case <-ctx.Done():
+			return
+		case <-conn.Done():
+			return
+		}
+		r.mu.Lock()
+		outbox := r.outbox
+		r.outbox, r.telling = nil, len(outbox) > 0
+		r.mu.Unlock()
+		r.tellAll(ctx, conn, outbox)
+		r.mu.Lock()
+		r.telling = false
+		r.idle()
+		r.mu.Unlock()
+	}
+}
+
+func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []relayTold) {
+	var acts []arbiter.Request
+	send := func() {
+		for part := range slices.Chunk(acts, relayActs) {
+			r.mu.Lock()
+			head := r.names.blinding.Roster.Head
+			r.mu.Unlock()
+			r.post(ctx, conn, &wire.Append{Repository: r.a.id.repository, Head: head, Acts: part})
+		}
+		acts = nil
+	}
+	for _, each := range outbox {
+		requests := []arbiter.Request{each.request}
+		if each.happened != nil {
+			requests = r.translate(each.happened)
+		}
+		for _, q := range requests {
+			if release, ok := q.(arbiter.Release); ok {
+				send()
+				r.post(ctx, conn, &wire.Release{Repository: r.a.id.repository, Release: release})
+				continue
+			}
+			acts = append(acts, q)
+		}
+	}
+	send()
+}
+
+// post asks for something whose answer changes nothing here.
+func (r *relayRepository) post(ctx context.Context, conn wire.Conn, m wire.Message) {
+	if !fits(m) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, relayRequest)
+	defer cancel()
+	if _, err := r.link.ask(ctx, conn, m); err != nil {
+		r.refused(err)
+	}
+}
+
+// refused looks at why the relay did not do something.
+func (r *relayRepository) refused(err error) {
+	var fault *wire.Fault
+	if !errors.As(err, &fault) {
+		return
+	}
+	if fault.Code == wire.RosterStale {
+		r.behind()
+		return
+	}
+	r.d.log.Debug("the relay refuses", "code", fault.Code.String(), "error", fault.Text)
+}
+
+// fits says whether a message can be sent.
+func fits(m wire.Message) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	wire.Encode(m)
+	return true
+}
+
+// gitDir is the git directory of a worktree of this machine; "" where it is not known. mu is held.
+func (r *relayRepository) gitDir(root string) string {
+	if dir := r.dirs[root]; dir != "" {
+		return dir
+	}
+	wt := r.d.clones.opened(root)
+	if wt == nil {
+		return ""
+	}
+	r.dirs[root] = wt.repo.GitDir
+	return wt.repo.GitDir
+}
+
+// translate makes of an event of the own arbiter what the relay is asked for.
+func (r *relayRepository) translate(o *occurrence) []arbiter.Request {
+	if o.Key == (sessionKey{}) || o.Root == "" {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dir := r.gitDir(o.Root)
+	if dir == "" {
+		return nil
+	}
+	who := r.names.who(party{Key: o.Key, Subagent: o.Subagent, Person: o.Person, Root: o.Root, Branch: o.OnBranch}, dir)
+	now := r.clock.now()
+	switch o.Kind {
+	case gitlog.SessionStarted:
+		return []arbiter.Request{r.started(who, o.Key, o.Detail, o.OnBranch)}
+	case gitlog.IntentDeclared, gitlog.PlanDeclared:
+		return []arbiter.Request{declare(who, o.Kind, r.sealText(o.Kind, who.Session, o.Text))}
+	case gitlog.ClaimRenewed:
+		renew := arbiter.Renew{Who: who}
+		if o.Claim != (arbiter.ClaimID{}) {
+			renew.Claims = []arbiter.ClaimID{o.Claim}
+		}
+		return []arbiter.Request{renew}
+	case gitlog.FileWritten, gitlog.PathRemoved, gitlog.UngatedWrite:
+		path, ok := r.names.path(o.Path)
+		if !ok {
+			return nil
+		}
+		want := arbiter.Want{ID: o.Claim, Path: path, Class: arbiter.File, Removed: o.Kind == gitlog.PathRemoved, Hub: o.Class == arbiter.Hub}
+		want.Detail = r.names.seal(gitlog.FileWritten, who.Session, now, relayDetail{Path: []byte(o.Path), Branch: o.OnBranch})
+		return []arbiter.Request{arbiter.Write{Who: who, Wants: []arbiter.Want{want}}}
+	case gitlog.ClaimLeft:
+		path, ok := r.names.path(o.Path)
+		if !ok {
+			return nil
+		}
+		return []arbiter.Request{arbiter.Leave{Who: who, Wants: []arbiter.Want{{ID: o.Claim, Path: path, Class: arbiter.File,
+			Detail: r.names.seal(gitlog.ClaimLeft, who.Session, now, relayDetail{Path: []byte(o.Path), Branch: o.OnBranch})}}}}
+	case gitlog.ClaimReleased:
+		delete(r.grants, o.Claim)
+		if o.Reason == arbiter.Expired {
+			return nil // the relay knows the time
+		}
+		release := arbiter.Release{Who: who, Claims: []arbiter.ClaimID{o.Claim}, Reason: o.Reason}
+		if o.Reason == arbiter.Released {
+			return []arbiter.Request{release, arbiter.Clean{Who: who, Claims: release.Claims}}
+		}
+		if o.Reason == arbiter.Stopped {
+			return []arbiter.Request{release, arbiter.Idle{Who: who}}
+		}
+		return []arbiter.Request{release}
+	case gitlog.BranchMoved:
+		return []arbiter.Request{arbiter.Move{Who: who}}
+	case gitlog.SessionEnded:
+		return []arbiter.Request{arbiter.End{Who: who, Reason: o.Reason}}
+	}
+	return nil
+}
+
+// started declares a session. mu is held.
+func (r *relayRepository) started(who arbiter.Who, key sessionKey, detail []byte, branch string) arbiter.Request {
+	own := decodeSessionDetail(detail)
+	return declare(who, gitlog.SessionStarted, r.names.seal(gitlog.SessionStarted, who.Session, r.clock.now(),
+		relayDetail{Agent: key.Agent, Session: key.ID, Name: own.Name, Owner: own.Owner, Private: own.Private, Branch: branch}))
+}
+
+// sealText seals an intent or a plan; nil for none. mu is held.
+func (r *relayRepository) sealText(kind gitlog.EntryKind, session arbiter.Token, text string) []byte {
+	if text == "" {
+		return nil
+	}
+	return r.names.seal(kind, session, r.clock.now(), relayDetail{Text: text})
+}
+
+// tick follows the roster.
+func (r *relayRepository) tick() {
+	if err := r.look(); err != nil {
+		return
+	}
+	r.mu.Lock()
+	if r.names.was != nil && time.Now().After(r.wasTill) {
+		r.names.forgetWas()
+	}
+	conn, head, told := r.conn, gitlog.RosterHead{}, r.head
+	if r.names.blinding != nil {
+		head = r.names.blinding.Roster.Head
+	}
+	lacking := r.lacking && head == told
+	r.mu.Unlock()
+	if lacking {
+		r.behind()
+	}
+	if conn == nil || head == told || !r.link.answers(conn) {
+		return
+	}
+	r.link.work(func() { r.showRoster(conn, head) })
+}
+
+// showRoster has the relay take over a newer roster, and asks for all claims again: their tokens may be others.
+func (r *relayRepository) showRoster(conn wire.Conn, head gitlog.RosterHead) {
+	ctx, cancel := context.WithTimeout(r.ctx, openTime)
+	defer cancel()
+	stream, err := conn.Open(ctx)
+	if err != nil {
+		return
+	}
+	defer stream.Close()
+	defer context.AfterFunc(ctx, func() { stream.Reset(0) })()
+	if err := stream.Send(wire.Encode(&wire.Roster{Repository: r.a.id.repository, Head: head})); err != nil {
+		return
+	}
+	if _, err := r.meet(ctx, stream, head); err != nil {
+		r.refused(err)
+		return
+	}
+	r.mu.Lock()
+	r.head, r.lacking = head, false
+	r.mu.Unlock()
+	r.assert(ctx, conn, true)
+}
