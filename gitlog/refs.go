@@ -135,12 +135,16 @@ func (r refStore) read(ctx context.Context, name string) (Hash, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, found := range refs {
-		if found.Name == name {
-			return found.Hash, nil
-		}
+	return hashOf(refs, name), nil
+}
+
+// hashOf returns where a ref of a list points, "" if it is not in it.
+func hashOf(refs []ref, name string) Hash {
+	at := slices.IndexFunc(refs, func(r ref) bool { return r.Name == name })
+	if at < 0 {
+		return ""
 	}
-	return "", nil
+	return refs[at].Hash
 }
 
 // refChange moves one ref, if it still is where it was.
@@ -265,8 +269,9 @@ func inboxOf(remote string) string { return inboxRefs + remote + "/" }
 
 // junk finds what must not stay below an inbox or in keptRefs: names that are not ours in shape (each of which may collide
 // with a right one, and then makes the person's own `git fetch` fail), symbolic refs, refs that git cannot read, refs to
-// objects that are not here, and requests to join beyond those that a fetch takes. namespace ends in a slash.
-func (r refStore) junk(ctx context.Context, objects *objectStore, namespace string) ([]ref, error) {
+// objects that are not here, and requests to join beyond those that a fetch takes. namespace ends in a slash; refs and unreadable are
+// what list said of it, and may hold others.
+func (r refStore) junk(ctx context.Context, objects *objectStore, namespace string, refs []ref, unreadable []string) ([]ref, error) {
 	if !strings.HasPrefix(namespace, inboxRefs) && namespace != keptRefs {
 		return nil, fmt.Errorf("%s is not ours to clean", namespace)
 	}
@@ -274,15 +279,12 @@ func (r refStore) junk(ctx context.Context, objects *objectStore, namespace stri
 	if err != nil {
 		return nil, err
 	}
-	refs, unreadable, err := r.list(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
+	refs = slices.DeleteFunc(slices.Clone(refs), func(f ref) bool { return !strings.HasPrefix(f.Name, namespace) })
 	broken = slices.DeleteFunc(broken, func(name string) bool {
 		return slices.ContainsFunc(refs, func(f ref) bool { return f.Name == name })
 	})
 	for _, name := range unreadable {
-		if !slices.Contains(broken, name) {
+		if strings.HasPrefix(name, namespace) && !slices.Contains(broken, name) {
 			broken = append(broken, name)
 		}
 	}
@@ -343,7 +345,16 @@ func (r refStore) walk(namespace string, visit func(path string, entry fs.DirEnt
 // removeJunk deletes what junk finds and returns the names. It goes on past a ref that cannot be deleted and returns that
 // error with what it did.
 func (r refStore) removeJunk(ctx context.Context, objects *objectStore, namespace string) (removed []string, err error) {
-	found, err := r.junk(ctx, objects, namespace)
+	refs, unreadable, err := r.list(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	return r.removeJunkOf(ctx, objects, namespace, refs, unreadable)
+}
+
+// removeJunkOf is removeJunk for refs that were listed already.
+func (r refStore) removeJunkOf(ctx context.Context, objects *objectStore, namespace string, refs []ref, unreadable []string) (removed []string, err error) {
+	found, err := r.junk(ctx, objects, namespace, refs, unreadable)
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,16 @@ func (c *Clone) Refresh(ctx context.Context) error {
 }
 
 func (c *Clone) refresh(ctx context.Context) error {
-	fresh, err := c.readMoved(ctx)
+	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
+	if err != nil {
+		return err
+	}
+	return c.refreshTo(ctx, found)
+}
+
+// refreshTo is refresh for refs that were listed already.
+func (c *Clone) refreshTo(ctx context.Context, found []ref) error {
+	fresh, err := c.readMovedIn(ctx, found)
 	if err != nil {
 		return err
 	}
@@ -88,23 +97,29 @@ func (c *Clone) refresh(ctx context.Context) error {
 }
 
 // reload reads everything again; the journal's entries stay.
-func (c *Clone) reload(ctx context.Context) error { return c.reloadWith(ctx, "", nil) }
-
-// reloadWith is reload with a roster that was verified already, if the accepted one is still at tip.
-func (c *Clone) reloadWith(ctx context.Context, tip Hash, roster *Roster) error {
-	c.reset()
+func (c *Clone) reload(ctx context.Context) error {
 	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(found, func(r ref) bool { return r.Name == rosterRef && r.Hash == tip }) {
-		err = c.takeRoster(tip, roster, nil)
-	} else {
-		err = c.readRosterAt(ctx, found)
-	}
-	if err != nil {
+	c.reset()
+	if err := c.readRosterAt(ctx, found); err != nil {
 		return err
 	}
+	return c.replay(ctx, found)
+}
+
+// reloadBy is reload by a roster that was verified already, whose commit is tip, with refs that were listed already.
+func (c *Clone) reloadBy(ctx context.Context, tip Hash, roster *Roster, found []ref) error {
+	c.reset()
+	if err := c.takeRoster(tip, roster, nil); err != nil {
+		return err
+	}
+	return c.replay(ctx, found)
+}
+
+// replay reads all logs into a clone that was reset, and the journal.
+func (c *Clone) replay(ctx context.Context, found []ref) error {
 	fresh, err := c.readMovedIn(ctx, found)
 	if err != nil {
 		return err
@@ -116,16 +131,7 @@ func (c *Clone) reloadWith(ctx context.Context, tip Hash, roster *Roster) error 
 	return nil
 }
 
-// readMoved reads the refs that are not where they were last seen. nil without an error: one of them went back or away.
-func (c *Clone) readMoved(ctx context.Context) ([]*logReading, error) {
-	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
-	if err != nil {
-		return nil, err
-	}
-	return c.readMovedIn(ctx, found)
-}
-
-// readMovedIn is readMoved for refs that were listed already.
+// readMovedIn reads the refs that are not where they were last seen. nil without an error: one of them went back or away.
 func (c *Clone) readMovedIn(ctx context.Context, found []ref) ([]*logReading, error) {
 	known := 0
 	fresh := []*logReading{}

@@ -38,19 +38,19 @@ func (c *Clone) fetchRoster(ctx context.Context, objects *objectStore, mode gitM
 }
 
 // acceptRoster moves the accepted head forward to what the host has. A chain that does not go on from it, or from the highest
-// head that any clone of this person has seen, is refused.
-func (c *Clone) acceptRoster(ctx context.Context, from *remote, hosted, own Hash, report *SyncReport) error {
+// head that any clone of this person has seen, is refused. found are the clone's refs. adopted: it moved, and all was read again.
+func (c *Clone) acceptRoster(ctx context.Context, from *remote, hosted, own Hash, found []ref, report *SyncReport) (adopted bool, err error) {
 	roster, refused, err := c.judgeRoster(ctx, from, hosted, own)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if refused != nil {
 		report.Problems = append(report.Problems, *refused)
 	}
 	if roster == nil {
-		return nil
+		return false, nil
 	}
-	return c.adoptRoster(ctx, from, own, hosted, roster)
+	return true, c.adoptRoster(ctx, from, own, hosted, roster, found)
 }
 
 // judgeRoster says whether what the host has is to be adopted: nil without a refusal where there is nothing new. A refusal
@@ -146,8 +146,8 @@ func resumeHostedRoster(ctx context.Context, objects *objectStore, accepted *Ros
 }
 
 // adoptRoster makes a verified chain the accepted one, and reads everything again by it: what could not be opened may open
-// now, and what comes after a cut counts no more.
-func (c *Clone) adoptRoster(ctx context.Context, from *remote, own, tip Hash, roster *Roster) error {
+// now, and what comes after a cut counts no more. found are the clone's refs, listed before.
+func (c *Clone) adoptRoster(ctx context.Context, from *remote, own, tip Hash, roster *Roster, found []ref) error {
 	if err := openRefs(c.Repo).change(ctx, refChange{Name: rosterRef, Old: own, New: tip}); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (c *Clone) adoptRoster(ctx context.Context, from *remote, own, tip Hash, ro
 	if from != nil {
 		delete(c.problems, from.inbox+"team/roster")
 	}
-	return c.reloadWith(ctx, tip, roster.clone()) // whoever has the verified one is to see it as it is
+	return c.reloadBy(ctx, tip, roster.clone(), found) // whoever has the verified one is to see it as it is
 }
 
 // TrustRoster takes over the roster that the host shows, though it does not go on from the accepted one: its chain must hold the
@@ -200,14 +200,14 @@ func (c *Clone) TrustRoster(ctx context.Context, entry Digest) error {
 	if !held {
 		return fmt.Errorf("the roster of %s, up to entry %d, %s, has no entry %s: look again at `knoot status`", from, roster.Head.Seq, roster.Head.Hash, entry)
 	}
-	own, err := refs.read(ctx, rosterRef)
+	found, _, err := refs.list(ctx, ownRefs, keptRefs)
 	if err != nil {
 		return err
 	}
 	if err := c.home.forgetHead(c.settings.Team); err != nil {
 		return err
 	}
-	return c.adoptRoster(ctx, from, own, hosted, roster)
+	return c.adoptRoster(ctx, from, hashOf(found, rosterRef), hosted, roster, found)
 }
 
 // rememberHead keeps the highest roster head seen of a team.
@@ -329,6 +329,9 @@ func (c *Clone) tryChange(ctx context.Context, at *remote, signer *Device, may f
 	if c.behind {
 		return nil, errors.New(c.problems[rosterRef].What)
 	}
+	if c.rosterTip == "" && c.roster.Newer == nil {
+		return nil, fmt.Errorf("the team cannot be changed: its roster goes on with what is wrong (%s)", c.problems[rosterRef].What)
+	}
 	if may != nil {
 		if err := may(c.roster); err != nil {
 			return nil, err
@@ -348,10 +351,7 @@ func (c *Clone) tryChange(ctx context.Context, at *remote, signer *Device, may f
 		return after, err
 	}
 	refs := openRefs(c.Repo)
-	own, err := refs.read(ctx, rosterRef)
-	if err != nil {
-		return nil, err
-	}
+	own := c.rosterTip // the commit of the state that the entry was built from
 	objects, err := c.store(ctx)
 	if err != nil {
 		return nil, err
@@ -364,12 +364,25 @@ func (c *Clone) tryChange(ctx context.Context, at *remote, signer *Device, may f
 		if err := c.offerEntry(ctx, at, mode, tip); err != nil {
 			return nil, err
 		}
+	}
+	wanted := []string{ownRefs, keptRefs}
+	if at != nil {
+		wanted = append(wanted, at.inbox+"team/roster")
+	}
+	found, _, err := refs.list(ctx, wanted...)
+	if err != nil {
+		return nil, err
+	}
+	if at != nil {
+		if err := confirmFrom(ctx, refs, at.inbox+"team/roster", hashOf(found, at.inbox+"team/roster"), tip); err != nil {
+			return nil, err
+		}
 		// While the host was asked, the person's own fetch may have brought the entry, and Accept taken it.
-		if now, err := refs.read(ctx, rosterRef); err != nil || now != own {
-			return after, err
+		if hashOf(found, rosterRef) != own {
+			return after, nil
 		}
 	}
-	return after, c.adoptRoster(ctx, at, own, tip, after)
+	return after, c.adoptRoster(ctx, at, own, tip, after, found)
 }
 
 // offerEntry pushes the roster. Where the answer got lost it asks again, since the host may have taken the entry.
@@ -400,9 +413,8 @@ func (c *Clone) offerEntry(ctx context.Context, at *remote, mode gitMode, tip Ha
 		if hosted, rerr := refs.read(ctx, at.inbox+"team/roster"); rerr != nil || hosted != tip {
 			return err
 		}
-		return nil
 	}
-	return confirm(ctx, refs, at.inbox+"team/roster", tip)
+	return nil
 }
 
 // tipsOf returns the last accepted segments of a device's logs; with since, those before the first segment made then.

@@ -425,3 +425,28 @@ func BenchmarkRemoval(b *testing.B) {
 	}
 	b.ReportMetric(float64(removals)/float64(pushes), "removals/push")
 }
+
+// A local roster that goes on with what is wrong is not gone on from: what would be pushed has it in its middle.
+func TestNothingGoesOnFromAWrongEntry(t *testing.T) {
+	ctx := context.Background()
+	ann, a, _ := newTeam(t, InitOptions{})
+	before := ann.change(a, func(change *RosterChange) error { _, err := change.MakeRoom("pay"); return err }).Head
+	tip, err := writeRosterCommit(ctx, must2(a.store(ctx)), a.rosterTip, RosterCommit{Entry: []byte("no entry")}, Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	hosted := ann.git("host.git", "rev-parse", rosterRef)
+	ann.git("ann", "update-ref", rosterRef, string(tip))
+	c := ann.open(a.Repo, true)
+	if c.Roster().Head != before {
+		t.Errorf("the head is %+v, want %+v", c.Roster().Head, before)
+	}
+	_, err = c.ChangeRoster(ctx, SyncOptions{}, func(change *RosterChange) error { _, err := change.MakeRoom("ops"); return err })
+	wantError(t, err, "its roster goes on with what is wrong (roster entry 2:")
+	if now := ann.git("host.git", "rev-parse", rosterRef); now != hosted {
+		t.Errorf("the host's roster went from %s to %s", hosted, now)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -173,35 +174,40 @@ func (c *Clone) Accept(ctx context.Context) (*SyncReport, error) {
 
 func (c *Clone) accept(ctx context.Context, report *SyncReport) error {
 	refs := openRefs(c.Repo)
+	inbox := c.remote.inbox
+	roster, err := c.rosterRemote()
+	if err != nil {
+		return err
+	}
+	found, unreadable, err := refs.list(ctx, inbox, roster.inbox+"team/roster", ownRefs, keptRefs)
+	if err != nil {
+		return err
+	}
 	if !c.cleaned {
 		// Once a run: nothing of ours puts junk there, and a name in the place of a folder would keep a log out for ever.
 		objects, err := c.store(ctx)
 		if err != nil {
 			return err
 		}
-		if _, err := refs.removeJunk(ctx, objects, keptRefs); err != nil {
+		removed, err := refs.removeJunkOf(ctx, objects, keptRefs, found, unreadable)
+		if err != nil {
 			return err
 		}
+		found = slices.DeleteFunc(found, func(r ref) bool { return slices.Contains(removed, r.Name) })
 		c.cleaned = true
-	}
-	inbox := c.remote.inbox
-	roster, err := c.rosterRemote()
-	if err != nil {
-		return err
-	}
-	found, _, err := refs.list(ctx, inbox, roster.inbox+"team/roster", ownRefs, keptRefs)
-	if err != nil {
-		return err
 	}
 	at := map[string]Hash{}
 	for _, r := range found {
 		at[r.Name] = r.Hash
 	}
-	if err := c.acceptRoster(ctx, roster, at[roster.inbox+"team/roster"], at[rosterRef], report); err != nil {
+	adopted, err := c.acceptRoster(ctx, roster, at[roster.inbox+"team/roster"], at[rosterRef], found, report)
+	if err != nil {
 		return err
 	}
-	if err := c.refresh(ctx); err != nil {
-		return err
+	if !adopted { // which reads everything again
+		if err := c.refreshTo(ctx, found); err != nil {
+			return err
+		}
 	}
 	for _, log := range sortLogs(inNamespace(found, inbox, keptRefs)) {
 		if err := c.acceptLog(ctx, log, at, report); err != nil {
@@ -435,8 +441,16 @@ func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say fun
 // confirm moves an inbox ref to what the host has said that it has.
 func confirm(ctx context.Context, refs refStore, name string, tip Hash) error {
 	at, err := refs.read(ctx, name)
-	if err != nil || at == tip {
+	if err != nil {
 		return err
+	}
+	return confirmFrom(ctx, refs, name, at, tip)
+}
+
+// confirmFrom is confirm for a ref that was read already.
+func confirmFrom(ctx context.Context, refs refStore, name string, at, tip Hash) error {
+	if at == tip {
+		return nil
 	}
 	return refs.change(ctx, refChange{Name: name, Old: at, New: tip})
 }
