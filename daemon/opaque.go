@@ -112,7 +112,9 @@ func (d *daemon) lookedAt(ctx context.Context, o *opaqueCall) []string {
 	d.state.mu.Unlock()
 	if time.Duration(o.tree.statusTook.Load()) < cheapStatus {
 		began := time.Now()
-		dirty, err := o.tree.tree.Dirty(ctx)
+		status, cancel := context.WithTimeout(ctx, time.Second) // of a large worktree nobody knows yet how long that takes
+		dirty, err := o.tree.tree.Dirty(status)
+		cancel()
 		o.tree.statusTook.Store(int64(time.Since(began)))
 		if err == nil {
 			for _, path := range dirty {

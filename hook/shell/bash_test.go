@@ -167,6 +167,9 @@ func needBash(t testing.TB) {
 	if major, err := strconv.Atoi(strings.TrimSpace(string(out))); err != nil || major < 5 {
 		t.Skipf("bash is of version %s", out)
 	}
+	if out, err := exec.Command("sed", "--version").Output(); err != nil || !bytes.Contains(out, []byte("GNU")) {
+		t.Skip("the commands of this system are not GNU's")
+	}
 }
 
 // What bash does with the lines of the corpus has been named, or they are opaque.

@@ -40,6 +40,7 @@ type Claude struct {
 	Home       string   // a throw-away home
 	Dir        string   // the directory to start in
 	Env        []string // beside what Run sets
+	Shell      bool     // it may run commands without asking
 }
 
 // Output is what a run printed.
@@ -53,7 +54,11 @@ func (c Claude) Run(ctx context.Context, prompt string) (Output, error) {
 	if err := os.MkdirAll(temporary, 0o700); err != nil {
 		return Output{}, err
 	}
-	command := exec.CommandContext(ctx, c.Executable, "-p", prompt, "--permission-mode", "acceptEdits")
+	args := []string{"-p", prompt, "--permission-mode", "acceptEdits"}
+	if c.Shell {
+		args = append(args, "--allowedTools", "Bash")
+	}
+	command := exec.CommandContext(ctx, c.Executable, args...)
 	command.Dir = c.Dir
 	command.Env = append([]string{
 		"PATH=" + os.Getenv("PATH"),
