@@ -41,7 +41,13 @@ func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
 			case count(&split) > maxWords-len(out):
 				return nil, false
 			default:
-				each(split.Parts, nil, func(parts []syntax.WordPart) { out = append(out, r.expand(parts, sc, true)...) })
+				each(split.Parts, nil, func(parts []syntax.WordPart) {
+					if renamed(parts) {
+						out = append(out, word{many: true})
+					} else {
+						out = append(out, r.expand(parts, sc, true)...)
+					}
+				})
 			}
 		}
 		if len(out) > maxWords {
@@ -50,6 +56,27 @@ func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
 	}
 	r.work += len(out) + 1
 	return out, true
+}
+
+// renamed reports whether braces have made another variable, or another word with a home, of what was there: they come first,
+// and $F{a,b} is $Fa and $Fb.
+func renamed(parts []syntax.WordPart) bool {
+	for i, part := range parts {
+		lit, ok := part.(*syntax.Lit)
+		switch {
+		case !ok || lit.Value == "":
+		case i == 0:
+			if strings.Contains(lit.Value, "=~") {
+				return true
+			}
+		default:
+			p, ok := parts[i-1].(*syntax.ParamExp)
+			if c := lit.Value[0]; ok && p.Short && (letter(c) || '0' <= c && c <= '9') {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // plainText is what a word stands for in which nothing is special, as in most.
@@ -162,7 +189,11 @@ func each(parts, before []syntax.WordPart, f func([]syntax.WordPart)) {
 		default:
 			text = strconv.FormatInt(n, 10)
 		}
-		each(rest, slices.Concat(before, []syntax.WordPart{&syntax.SglQuoted{Value: text}}), f)
+		var part syntax.WordPart = &syntax.Lit{Value: text}
+		if width < 0 && !letter(text[0]) {
+			part = &syntax.SglQuoted{Value: text} // between Z and a
+		}
+		each(rest, slices.Concat(before, []syntax.WordPart{part}), f)
 		if steps == 0 {
 			return
 		}
