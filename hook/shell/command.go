@@ -21,7 +21,7 @@ type call struct {
 
 // call interprets a simple command. redirect opens its files.
 func (r *reading) call(cmd *syntax.CallExpr, sc *scope, redirect func() input) (sure bool) {
-	words, ok := r.fields(cmd.Args, sc)
+	words, ok := r.fields(cmd.Args, sc, maxWords+1) // one of them is the command's name
 	if len(cmd.Args) == 0 {
 		for _, a := range cmd.Assigns {
 			r.assign(a, sc)

@@ -236,7 +236,7 @@ func (r *reading) forClause(cmd *syntax.ForClause, sc *scope) {
 	name := iter.Name.Value
 	var words []word
 	if iter.InPos.IsValid() {
-		if words, ok = r.fields(iter.Items, sc); !ok {
+		if words, ok = r.fields(iter.Items, sc, maxWords); !ok {
 			r.opaque = true
 		}
 	} else {
@@ -339,7 +339,7 @@ func (r *reading) assign(a *syntax.Assign, sc *scope) {
 				words = append(words, elem.Value)
 			}
 		}
-		list, ok := r.fields(words, sc)
+		list, ok := r.fields(words, sc, maxWords)
 		v.known = v.known && ok
 		for _, w := range list {
 			v.known = v.known && w.known
@@ -502,7 +502,7 @@ func (r *reading) target(w *syntax.Word, sc *scope) word {
 	if w == nil {
 		return word{}
 	}
-	words, ok := r.fields([]*syntax.Word{w}, sc)
+	words, ok := r.fields([]*syntax.Word{w}, sc, maxWords)
 	if !ok || len(words) != 1 {
 		return word{}
 	}

@@ -20,9 +20,8 @@ type word struct {
 
 func literal(text string) word { return word{text: text, known: true} }
 
-// fields expands words as those of a command. It is false, and nothing is expanded, where there are more than a command may
-// have.
-func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
+// fields expands words as those of a command. It is false, and nothing is expanded, where there are more than most.
+func (r *reading) fields(words []*syntax.Word, sc *scope, most int) ([]word, bool) {
 	out := make([]word, 0, len(words))
 	for _, w := range words {
 		text, ok := plainText(w)
@@ -38,7 +37,7 @@ func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
 				out = append(out, r.expand(w.Parts, sc, true)...)
 			case sc.posix:
 				out = append(out, word{many: true})
-			case count(&split) > maxWords-len(out):
+			case count(&split) > most-len(out):
 				return nil, false
 			default:
 				each(split.Parts, nil, func(parts []syntax.WordPart) {
@@ -50,7 +49,7 @@ func (r *reading) fields(words []*syntax.Word, sc *scope) ([]word, bool) {
 				})
 			}
 		}
-		if len(out) > maxWords {
+		if len(out) > most {
 			return nil, false
 		}
 	}
@@ -100,7 +99,7 @@ func hasBrace(w *syntax.Word) bool {
 	})
 }
 
-// count is how many words the braces of a word make, at most maxWords+1.
+// count is how many words the braces of a word make; what is more than maxWords+1 is not counted.
 func count(w *syntax.Word) int {
 	n := 1
 	for _, part := range w.Parts {
@@ -111,8 +110,8 @@ func count(w *syntax.Word) int {
 		of := 0
 		if b.Sequence {
 			from, to, step, _ := sequence(b)
-			of = maxWords + 1
-			if steps := distance(from, to) / step; steps < maxWords {
+			of = maxWords + 2
+			if steps := distance(from, to) / step; steps <= maxWords {
 				of = int(steps) + 1
 			}
 		} else {
@@ -120,8 +119,8 @@ func count(w *syntax.Word) int {
 				of += count(elem)
 			}
 		}
-		if n *= min(of, maxWords+1); n > maxWords {
-			return maxWords + 1
+		if n *= min(of, maxWords+2); n > maxWords+1 {
+			return maxWords + 2
 		}
 	}
 	return n

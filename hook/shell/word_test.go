@@ -89,7 +89,7 @@ func (s sandbox) expand(t testing.TB, before, text string) (list []string, ok bo
 	if !isCall || len(stmts[0].Redirs) > 0 {
 		return nil, false
 	}
-	words, ok := r.fields(call.Args[1:], sc)
+	words, ok := r.fields(call.Args[1:], sc, maxWords)
 	list = []string{}
 	for _, w := range words {
 		if ok = ok && w.known; !ok {
