@@ -13,9 +13,9 @@ import (
 
 const (
 	maxPayload = 16 << 20
-	maxPrompt  = 64 << 10 // of a prompt this much is told to the daemon
-	maxName    = 4 << 10  // of a path, an identifier or a name; what is longer is none
-	maxCommand = 1 << 20  // of a command line; a longer one is opaque
+	maxPrompt  = 64 << 10  // of a prompt this much is told to the daemon
+	maxName    = 4 << 10   // of a path, an identifier or a name; what is longer is none
+	maxCommand = 256 << 10 // of a command line; a longer one is opaque
 	maxTasks   = 64
 )
 

@@ -21,7 +21,7 @@ import (
 
 // The limits of a line. What goes beyond one is opaque and names nothing.
 const (
-	maxLine    = 1 << 20   // bytes
+	maxLine    = 256 << 10 // bytes: more than Linux lets a program have as one argument
 	maxWords   = 1000      // of one command beside its name, or of one loop, after expansion
 	maxWork    = 20_000    // words of all commands together, each as often as it is come by
 	maxMatches = 20        // files of a glob

@@ -28,8 +28,10 @@ func (r *reading) fields(words []*syntax.Word, sc *scope, most int) ([]word, boo
 		switch {
 		case ok:
 			out = append(out, literal(text))
-		case !hasBrace(w):
+		case braces(w) == 0:
 			out = append(out, r.expand(w.Parts, sc, true)...)
+		case braces(w) > maxLevels: // SplitBraces takes the square of that
+			return nil, false
 		default:
 			split := *w // SplitBraces writes to it
 			switch {
@@ -92,11 +94,14 @@ func plainText(w *syntax.Word) (string, bool) {
 	return "", false
 }
 
-func hasBrace(w *syntax.Word) bool {
-	return slices.ContainsFunc(w.Parts, func(p syntax.WordPart) bool {
-		lit, ok := p.(*syntax.Lit)
-		return ok && strings.IndexByte(lit.Value, '{') >= 0
-	})
+// braces counts those that a word opens.
+func braces(w *syntax.Word) (n int) {
+	for _, part := range w.Parts {
+		if lit, ok := part.(*syntax.Lit); ok {
+			n += strings.Count(lit.Value, "{")
+		}
+	}
+	return n
 }
 
 // count is how many words the braces of a word make; what is more than maxWords+1 is not counted.
