@@ -264,6 +264,8 @@ func TestExamples(t *testing.T) {
 				p.Knoot(app, "remember", "--name", "cart", "--path", "src/cart.js", "the cart may be empty")
 			}
 			switch command.Name {
+			case "login":
+				p.Write(filepath.Join(app, "token.txt"), "a token\n")
 			case "status", "release", "take", "msg", "inbox": // on once a hook ran
 				p.StartDaemon()
 				stage.Session{Person: p, ID: "s", Dir: app}.Start()
