@@ -486,17 +486,24 @@ func (a *arbitration) take(by party, path string) []occurrence {
 
 // await waits until nothing blocks a party's write of a path, and returns nil, or until ctx ends, and returns why. It claims
 // nothing. Another session's claim, a person's, and another's turn in a queue block.
-func (a *arbitration) await(ctx context.Context, by party, path string) error {
+func (a *arbitration) await(ctx context.Context, by party, gitDir, path string) error {
 	for {
+		var away <-chan struct{}
+		held := false
+		if r := a.away.Load(); r != nil {
+			away = r.change()
+			held = r.heldBy(by, gitDir, path, arbiter.File, false) != nil
+		}
 		a.mu.Lock()
 		_, blocked := a.sequencer.Blocks(a.who(by), a.want(path, false), a.now())
 		changed := a.changed
 		a.mu.Unlock()
-		if !blocked {
+		if !blocked && !held {
 			return nil
 		}
 		select {
 		case <-changed:
+		case <-away:
 		case <-a.ending:
 			return errors.New("the daemon ends")
 		case <-ctx.Done():

@@ -556,11 +556,11 @@ func TestPathFreedWithinASecond(t *testing.T) {
 	}
 	waited := make(chan error, 1)
 	go func() {
-		waited <- a.await(t.Context(), wt.party(t.Context(), sessionKey{"claude", "two"}, "", ""), "src/a.js")
+		waited <- a.await(t.Context(), wt.party(t.Context(), sessionKey{"claude", "two"}, "", ""), wt.repo.GitDir, "src/a.js")
 	}()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := a.await(ended, wt.party(t.Context(), sessionKey{"claude", "two"}, "", ""), "src/a.js"); err != context.Canceled {
+	if err := a.await(ended, wt.party(t.Context(), sessionKey{"claude", "two"}, "", ""), wt.repo.GitDir, "src/a.js"); err != context.Canceled {
 		t.Errorf("a wait that was given up: %v", err)
 	}
 	one.stop()

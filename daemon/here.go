@@ -249,7 +249,7 @@ func (d *daemon) await(ctx context.Context, wt *worktree, caller *socket.Caller,
 		return nil, err
 	}
 	defer end()
-	if err := a.await(ctx, by, path); err == nil {
+	if err := a.await(ctx, by, wt.repo.GitDir, path); err == nil {
 		return &WaitAnswer{Free: true}, nil
 	}
 	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
@@ -264,6 +264,13 @@ func (d *daemon) await(ctx context.Context, wt *worktree, caller *socket.Caller,
 	})
 	if !answer.Free {
 		answer.By = labels(a.standing())(holder)
+	} else if r := wt.clone.relay; r != nil {
+		if held := r.heldBy(by, wt.repo.GitDir, path, arbiter.File, false); held != nil {
+			answer.Free, answer.By = false, held.Holder.words()
+			if !held.Until.IsZero() {
+				answer.Until = gitlog.MillisOf(held.Until)
+			}
+		}
 	}
 	return answer, nil
 }
@@ -306,6 +313,9 @@ func (d *daemon) release(ctx context.Context, wt *worktree, caller *socket.Calle
 			out.Released = append(out.Released, label(key))
 		}
 	}
+	if len(out.Released) == 0 && wt.clone.relay != nil {
+		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("%s holds %s on another machine, where its claim is ended: `knoot take` gives the file to you", quoteText(label(holders[0]), maxNameBytes), quotePath(path))}
+	}
 	return out, nil
 }
 
@@ -328,6 +338,9 @@ func (d *daemon) take(ctx context.Context, wt *worktree, caller *socket.Caller, 
 	for _, o := range a.take(by, path) {
 		if o.Kind == gitlog.ClaimAcquired && o.Key == by.Key {
 			out.Until = o.Until
+			if wt.clone.relay != nil {
+				wt.clone.relay.takeFrom(by, wt.repo.GitDir, &o)
+			}
 		}
 	}
 	if out.Until == 0 {

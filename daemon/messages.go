@@ -99,6 +99,8 @@ type message struct {
 	Urgent     bool          `json:"urgent,omitempty"`
 	Text       string        `json:"text"`
 	Unread     []mailbox     `json:"unread"` // by whom
+
+	name string // KNOOT_AGENT of the sender, while it is sent
 }
 
 // mailRecord is one change of the messages.
@@ -323,7 +325,11 @@ func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.C
 	here := d.present(ctx, wt.clone)
 	from := d.sender(caller, wt.clone, here)
 	to, err := here.find(r.To, from.box)
-	if err != nil {
+	var away []string
+	if relay := wt.clone.relay; relay != nil {
+		away = relay.elsewhere(r.To)
+	}
+	if err != nil && len(away) == 0 {
 		return nil, err
 	}
 	id := make([]byte, 16)
@@ -335,8 +341,21 @@ func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.C
 		msg.Unread = append(msg.Unread, each.box)
 		answer.To = append(answer.To, each.label)
 	}
-	if err := d.mail.send(msg); err != nil {
-		return nil, err
+	if len(to) > 0 {
+		if err := d.mail.send(msg); err != nil {
+			return nil, err
+		}
+	}
+	if len(away) > 0 {
+		by, session := d.asking(ctx, wt, caller)
+		if session && from.label != agentLabel(by.Key) {
+			msg.name = from.label
+		}
+		if err := wt.clone.relay.message(ctx, by, wt.repo.GitDir, msg); err != nil && len(to) == 0 {
+			return nil, err
+		} else if err == nil {
+			answer.To = append(answer.To, away...)
+		}
 	}
 	answer.Urgent = msg.Urgent
 	return answer, nil

@@ -128,6 +128,11 @@ func newCrew(t *testing.T, address, pin string) *crew {
 		t.Fatal(err)
 	}
 	c.a, c.s = m.start(Options{}), m2.start(Options{})
+	for d, r := range map[*daemon]*repository{c.a: c.ash, c.s: c.sam} {
+		if _, err := d.clones.find(ctx, r.root); err != nil { // else a slow machine's first hook is over before
+			t.Fatal(err)
+		}
+	}
 	if os.Getenv("KNOOT_TEST_LOG") != "" {
 		t.Cleanup(func() {
 			for _, m := range []*machine{m, m2} {

@@ -395,6 +395,12 @@ func (a *arbitration) here() (sessions []atWork, holdings []holding) {
 // What it knows beyond that is over. all: also for what it knows, since tokens changed.
 func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) {
 	sessions, holdings := r.a.here()
+	for _, s := range sessions {
+		r.locate(ctx, s.Root)
+	}
+	for _, h := range holdings {
+		r.locate(ctx, h.Root)
+	}
 	var tell []arbiter.Request
 	var ask []*wire.Claim
 	var late []holding
@@ -402,7 +408,7 @@ func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) 
 	now := r.clock.now()
 	live := map[arbiter.Token]bool{}
 	for _, s := range sessions {
-		dir := r.gitDir(s.Root)
+		dir := r.dirs[s.Root]
 		if dir == "" {
 			continue
 		}
@@ -424,7 +430,7 @@ func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) 
 		if _, there := r.view.Claim(h.Claim, now); there && !all {
 			continue
 		}
-		dir := r.gitDir(h.Root)
+		dir := r.dirs[h.Root]
 		if dir == "" {
 			continue
 		}
@@ -508,4 +514,25 @@ func (r *relayRepository) beganAgain(session arbiter.Token) bool {
 // heldAway says whether a session of another machine has a path, as far as is known.
 func heldAway(oc *openClone, by party, wt *worktree, path string) bool {
 	return oc.relay != nil && oc.relay.heldBy(by, wt.repo.GitDir, path, arbiter.File, oc.isHub(path)) != nil
+}
+
+// takeFrom gives a file that a person took here to them on all machines.
+func (r *relayRepository) takeFrom(by party, gitDir string, taken *occurrence) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return
+	}
+	who := r.names.who(by, gitDir)
+	if w, ok := r.want(taken, who.Session, by.Branch, false, 1); ok {
+		r.outbox = append(r.outbox, relayTold{request: arbiter.Take{Who: who, Wants: []arbiter.Want{w}}})
+		r.tellMore()
+	}
+}
+
+// change is closed at the next change of what other machines do.
+func (r *relayRepository) change() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changed
 }

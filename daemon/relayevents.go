@@ -12,6 +12,12 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
+// relayMail is a message from another machine.
+type relayMail struct {
+	event  arbiter.Event
+	detail relayDetail
+}
+
 // take takes in what was sequenced.
 func (r *relayRepository) take(m *wire.Events) {
 	r.mu.Lock()
@@ -19,6 +25,7 @@ func (r *relayRepository) take(m *wire.Events) {
 	var theirs []occurrence
 	var by []Peer
 	var ours []arbiter.Event
+	var mail []relayMail
 	changed := false
 	for i := range m.Events {
 		e := m.Events[i]
@@ -37,6 +44,10 @@ func (r *relayRepository) take(m *wire.Events) {
 			if e.Kind == gitlog.SessionStarted && d.Session != "" {
 				r.names.sessions[e.Session] = d
 			}
+			if e.Kind == gitlog.Message {
+				mail = append(mail, relayMail{e, d})
+				continue
+			}
 			theirs = append(theirs, r.named(e, d))
 			by = append(by, r.peer(&e.Who))
 		}
@@ -48,6 +59,13 @@ func (r *relayRepository) take(m *wire.Events) {
 	r.mu.Unlock()
 	for i := range ours {
 		r.takeOurs(&ours[i])
+	}
+	if len(mail) > 0 {
+		r.link.work(func() { // it looks for who is here
+			for i := range mail {
+				r.deliver(&mail[i].event, mail[i].detail)
+			}
+		})
 	}
 	if len(theirs) > 0 {
 		r.d.feed.observe(r.a, theirs)

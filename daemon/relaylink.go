@@ -127,6 +127,7 @@ type relayLink struct {
 	suspect bool                          // guarded by mu: it is being asked for a sign of life
 	problem string                        // guarded by mu: why it is not connected, a sentence; "": it is, or was not tried yet
 	network string                        // guarded by mu: see networkTo
+	reached string                        // guarded by mu: the address at which it was last connected, a number: nothing is to be looked up
 }
 
 func newRelayLink(d *daemon, at relayAddress, device *gitlog.Device) *relayLink {
@@ -180,8 +181,10 @@ func (l *relayLink) fail(err error) {
 
 // serve keeps a connection until it ends.
 func (l *relayLink) serve(conn wire.Conn) {
+	reached := conn.Addr().String()
+	network := networkTo(reached)
 	l.mu.Lock()
-	l.conn, l.heard, l.suspect, l.problem, l.network = conn, time.Now(), false, "", networkTo(l.at.address)
+	l.conn, l.heard, l.suspect, l.problem, l.reached, l.network = conn, time.Now(), false, "", reached, network
 	for r := range l.opened {
 		l.serving.Go(func() { r.serve(conn) })
 	}
@@ -238,7 +241,13 @@ func (l *relayLink) nudge() {
 
 // tick tries at once where the network changed, and asks a relay that may have been left behind for a sign of life.
 func (l *relayLink) tick() {
-	network := networkTo(l.at.address)
+	l.mu.Lock()
+	reached := l.reached
+	l.mu.Unlock()
+	if reached == "" {
+		return // it never was, and is tried again anyway
+	}
+	network := networkTo(reached)
 	l.mu.Lock()
 	changed := l.network != network
 	l.network = network

@@ -16,7 +16,11 @@ type relayDetail struct {
 	Name    string `cbor:"5,keyasint,omitempty"` // KNOOT_AGENT
 	Owner   string `cbor:"6,keyasint,omitempty"` // the address of its person
 	Private bool   `cbor:"7,keyasint,omitempty"`
-	Text    string `cbor:"8,keyasint,omitempty"` // an intent, a plan, what a person does
+	Text    string `cbor:"8,keyasint,omitempty"` // an intent, a plan, a message
+	// Of a message: its id, whom the sender named, and whether it holds a turn open.
+	ID     string `cbor:"9,keyasint,omitempty"`
+	To     string `cbor:"10,keyasint,omitempty"`
+	Urgent bool   `cbor:"11,keyasint,omitempty"`
 }
 
 func (d relayDetail) encode() []byte {

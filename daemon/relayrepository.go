@@ -135,6 +135,9 @@ func (r *relayRepository) look() error {
 	if r.names.by(b) {
 		r.wasTill = time.Now().Add(time.Duration(arbiter.Lease) * time.Millisecond)
 	}
+	// What came sealed to an epoch that was not known here yet opens now.
+	snapshot := r.view.Snapshot()
+	r.readSnapshot(&snapshot)
 	return nil
 }
 
@@ -491,6 +494,7 @@ func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []
 	for _, each := range outbox {
 		requests := []arbiter.Request{each.request}
 		if each.happened != nil {
+			r.locate(ctx, each.happened.Root)
 			requests = r.translate(each.happened)
 		}
 		for _, q := range requests {
@@ -537,17 +541,25 @@ func fits(m wire.Message) (ok bool) {
 	return true
 }
 
-// gitDir is the git directory of a worktree of this machine; "" where it is not known. mu is held.
-func (r *relayRepository) gitDir(root string) string {
-	if dir := r.dirs[root]; dir != "" {
-		return dir
+// locate finds the git directories of worktrees of this machine. It may ask git.
+func (r *relayRepository) locate(ctx context.Context, roots ...string) {
+	for _, root := range roots {
+		r.mu.Lock()
+		known := r.dirs[root] != ""
+		r.mu.Unlock()
+		if known || root == "" {
+			continue
+		}
+		dir := ""
+		if wt := r.d.clones.opened(root); wt != nil {
+			dir = wt.repo.GitDir
+		} else if repo, err := gitlog.FindRepository(ctx, root); err == nil && repo.Root == root {
+			dir = repo.GitDir
+		}
+		r.mu.Lock()
+		r.dirs[root] = dir
+		r.mu.Unlock()
 	}
-	wt := r.d.clones.opened(root)
-	if wt == nil {
-		return ""
-	}
-	r.dirs[root] = wt.repo.GitDir
-	return wt.repo.GitDir
 }
 
 // translate makes of an event of the own arbiter what the relay is asked for.
@@ -557,7 +569,7 @@ func (r *relayRepository) translate(o *occurrence) []arbiter.Request {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	dir := r.gitDir(o.Root)
+	dir := r.dirs[o.Root]
 	if dir == "" {
 		return nil
 	}

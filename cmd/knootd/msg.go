@@ -19,11 +19,12 @@ func (c *console) msgCommand() *ffcli.Command {
 	asJSON := jsonFlag(flags)
 	return command(manual{
 		name: "msg", usage: "[--urgent] [--json] TO TEXT|-",
-		short: "Send a message to a session or a person here",
+		short: "Send a message to a session or a person",
 		long: `TO is an agent's name (KNOOT_AGENT), how a session's id begins, a member's address or
 name, or "all". An agent is told with its next hook, a person reads it with "knoot
-inbox". Messages stay on this machine, for 7 days at most, and never hold a
-credential.
+inbox". Unread ones are kept for 7 days at most, and never hold a credential. Without a
+relay they stay on this machine. With one they reach the team's other machines, sealed,
+as far as those are connected, or come back within a day.
 
 --json prints {id, to, urgent}.`,
 		example: `knoot msg all "the tests are red on main: I am on it"`,
