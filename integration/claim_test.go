@@ -225,6 +225,11 @@ func BenchmarkHookAmongClaims(b *testing.B) {
 	if reason := holder.Asks(factPath); reason != "" {
 		b.Fatalf("the file is not free: %s", reason)
 	}
+	// Nobody's crowd comes in a second. What that leaves to do (its log, one new file of claims at the daemon's next look) is
+	// over after these, and not what is measured.
+	for range 1500 {
+		holder.Asks(factPath)
+	}
 	for _, each := range []struct {
 		name    string
 		session stage.Session
