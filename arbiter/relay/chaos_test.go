@@ -255,7 +255,8 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	}
 	// Whoever comes now, to the state as it is, and whoever was there from the beginning see the same.
 	relay.kill()
-	core := &bench{t: t, state: relay.state, key: relayKey{key.Public().(ed25519.PublicKey), key}, limits: DefaultLimits(), disk: osDisk{}, wall: gitlog.Now()}
+	core := &bench{t: t, state: relay.state, key: relayKey{key.Public().(ed25519.PublicKey), key}, limits: DefaultLimits(), disk: osDisk{}}
+	core.wall.Store(uint64(gitlog.Now()))
 	if err := core.open(false); err != nil {
 		t.Fatal(err)
 	}

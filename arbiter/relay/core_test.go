@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,8 +30,8 @@ type bench struct {
 	key    relayKey
 	limits Limits
 	disk   disk
-	wall   gitlog.Millis
-	mono   time.Duration
+	wall   atomic.Uint64 // gitlog.Millis; the log's goroutine asks for the time, too
+	mono   atomic.Int64  // time.Duration
 	core   *core
 	counts metrics
 }
@@ -41,7 +42,8 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, state: t.TempDir(), key: relayKey{public, private}, limits: DefaultLimits(), disk: osDisk{}, wall: 1_700_000_000_000}
+	b := &bench{t: t, state: t.TempDir(), key: relayKey{public, private}, limits: DefaultLimits(), disk: osDisk{}}
+	b.wall.Store(1_700_000_000_000)
 	if err := b.open(true); err != nil {
 		t.Fatal(err)
 	}
@@ -50,8 +52,9 @@ func newBench(t testing.TB) *bench {
 }
 
 func (b *bench) open(fresh bool) error {
-	mono := func() time.Duration { return b.mono }
-	core, err := openCore(b.state, b.key, fresh, newClock(func() gitlog.Millis { return b.wall }, mono), mono, &b.limits, b.disk, &b.counts)
+	mono := func() time.Duration { return time.Duration(b.mono.Load()) }
+	wall := func() gitlog.Millis { return gitlog.Millis(b.wall.Load()) }
+	core, err := openCore(b.state, b.key, fresh, newClock(wall, mono), mono, &b.limits, b.disk, &b.counts)
 	if err == nil {
 		b.core = core
 	}
@@ -68,8 +71,8 @@ func (b *bench) reopen() {
 }
 
 func (b *bench) pass(d time.Duration) {
-	b.mono += d
-	b.wall += gitlog.Millis(d.Milliseconds())
+	b.mono.Add(int64(d))
+	b.wall.Add(uint64(d.Milliseconds()))
 }
 
 var benchKey = repositoryKey{gitlog.TeamID{1}, gitlog.RepositoryID{2}}
@@ -169,7 +172,7 @@ func TestEverybodysViewIsEqual(t *testing.T) {
 					rt.Fatal(err)
 				}
 			case 7:
-				b.wall -= gitlog.Millis(rapid.IntRange(0, 3_600_000).Draw(rt, "back"))
+				b.wall.Add(-uint64(rapid.IntRange(0, 3_600_000).Draw(rt, "back")))
 			case 8:
 				follow()
 				b.reopen()
@@ -239,7 +242,8 @@ func TestALogCutAnywhere(t *testing.T) {
 	}
 	last := -1
 	for cut := 0; cut <= len(whole); cut++ {
-		again := &bench{t: t, state: t.TempDir(), key: b.key, limits: b.limits, disk: osDisk{}, wall: b.wall}
+		again := &bench{t: t, state: t.TempDir(), key: b.key, limits: b.limits, disk: osDisk{}}
+		again.wall.Store(b.wall.Load())
 		dir := filepath.Join(again.state, logFolder)
 		if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(logPath(dir, 1), whole[:cut], 0o600), os.WriteFile(filepath.Join(again.state, bornName), born, 0o600)); err != nil {
 			t.Fatal(err)
