@@ -256,7 +256,7 @@ func (d *daemon) operate(ctx context.Context, req *socket.Request, conn *net.Uni
 func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.UnixConn) (any, error) {
 	live := false // it is about who is at work now, and writes no log
 	switch req.Op {
-	case "remember", "cache", "plan", "confirm", "forget", "sync", "team":
+	case "remember", "cache", "plan", "confirm", "forget", "sync", "team", "accept":
 	case "who", "hubs", "wait", "release", "take", "msg", "inbox", "watch", "present", "touched":
 		live = true
 	default:
@@ -285,6 +285,16 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 			return nil, errPaused
 		}
 		return d.here(ctx, wt, req, conn)
+	}
+	if req.Op == "accept" { // what a plain fetch brought, before somebody reads
+		if moved := oc.refreshIfMoved(); moved != nil {
+			select {
+			case <-moved:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+		return struct{}{}, nil
 	}
 	if err := oc.writes(); err != nil {
 		if oc.lock(); oc.writes() != nil {

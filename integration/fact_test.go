@@ -181,6 +181,22 @@ func TestTheHostLearnsNeitherTextNorPathNorName(t *testing.T) {
 func TestPlainFetchBringsAFactAndPlainPushCarriesIt(t *testing.T) {
 	s := newShop(t)
 	s.remember(t)
+	carried(t, s)
+}
+
+// The daemon has the clone's lock, and what reads is told of a fetch all the same.
+func TestPlainFetchBringsAFactBesideTheDaemon(t *testing.T) {
+	s := newShop(t)
+	s.priya.StartDaemon()
+	s.sam.Knoot(s.his, "who") // the daemon has both clones open
+	s.priya.Knoot(s.hers, "who")
+	s.remember(t)
+	carried(t, s)
+}
+
+// carried pushes and fetches with git alone, and finds the fact in the other clone.
+func carried(t *testing.T, s *shop) {
+	t.Helper()
 	s.priya.Git(s.hers, "push", "--quiet", "origin", "refs/knoot/*:refs/knoot/*")
 	s.sam.Git(s.his, "fetch", "--quiet")
 

@@ -12,10 +12,12 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
-// askTime bounds what the daemon may take for a command; syncTime where that waits for the network.
+// askTime bounds what the daemon may take for a command; syncTime where that waits for the network; acceptTime where the command
+// can do without.
 const (
-	askTime  = 15 * time.Second
-	syncTime = 5 * time.Minute
+	askTime    = 15 * time.Second
+	syncTime   = 5 * time.Minute
+	acceptTime = 2 * time.Second
 )
 
 // perform has an operation done: by the daemon where one answers, else in this process, which holds the clone's lock for

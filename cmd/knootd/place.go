@@ -42,8 +42,18 @@ func (c *console) open(ctx context.Context) (*gitlog.Clone, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !c.ephemeral() && !c.ciWithoutKnoot() && clone.Lock(ctx) == nil {
+	if c.ephemeral() || c.ciWithoutKnoot() {
+		return clone, nil
+	}
+	switch err := clone.Lock(ctx); {
+	case err == nil:
 		_, _ = clone.Accept(ctx)
+	case errors.Is(err, gitlog.ErrLocked):
+		// The daemon has it, and would look at what a plain fetch brought a little later: it is asked to look now. One
+		// that does not answer leaves what was accepted before, which can be read all the same.
+		if c.ask(ctx, "accept", struct{}{}, nil, acceptTime) == nil {
+			_ = clone.Refresh(ctx)
+		}
 	}
 	return clone, nil
 }

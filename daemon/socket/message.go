@@ -9,7 +9,7 @@ import "encoding/json"
 
 // Request is one question to the daemon: a line of JSON on the socket, answered by one line of JSON.
 type Request struct {
-	Op      string          `json:"op"`             // hook, hello, remember, cache, plan, confirm, forget, sync, team, msg, inbox, stop, handover
+	Op      string          `json:"op"`             // hook, hello, remember, cache, plan, confirm, forget, sync, team, accept, msg, inbox, stop, handover
 	Version string          `json:"version"`        // of the asking executable; Ask fills it in
 	Dir     string          `json:"dir,omitempty"`  // absolute working directory of a command
 	Hook    *Hook           `json:"hook,omitempty"` // for hook
