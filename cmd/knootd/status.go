@@ -83,7 +83,7 @@ func (c *console) printStatus(r statusReport) {
 	case r.On:
 		fmt.Fprintln(c.stdout, c.bold(fmt.Sprintf("knoot is on, with %s to look at.", plural(len(bad), "thing"))))
 	default:
-		fmt.Fprintln(c.stdout, c.bold("knoot is not on: "+missing[0].Detail+"."))
+		fmt.Fprintln(c.stdout, c.bold("knoot is not on: "+plain(missing[0].Detail)+"."))
 	}
 	fmt.Fprintln(c.stdout)
 	for _, k := range r.Checks {
