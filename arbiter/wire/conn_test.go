@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -566,5 +567,39 @@ func TestTooManyStreams(t *testing.T) {
 	var closed *ClosedError
 	if err := server.Err(); !errors.As(err, &closed) || closed.Code != Malformed {
 		t.Errorf("the server says %v", err)
+	}
+}
+
+// Streams that are over before anybody accepts them count, too: the connection waits, and what they brought still arrives.
+func TestStreamsThatNobodyAcceptsYet(t *testing.T) {
+	for name, frames := range map[string][]byte{
+		"reset": {frameReset}, "ended and reset": {frameEnd, frameReset}, "reset after a message": {frameData, frameEnd, frameReset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := &tcpConn{done: make(chan struct{}), streams: map[uint64]*tcpStream{}, next: 2}
+				c.changed.L = &c.mu
+				const all = 3 * MaxStreams
+				go func() {
+					for i := range uint64(all) {
+						for _, kind := range frames {
+							if err := c.take(2*i+1, kind, map[byte][]byte{frameData: []byte("x"), frameReset: {0}}[kind]); err != nil {
+								t.Error(err)
+							}
+						}
+					}
+				}()
+				synctest.Wait()
+				if n := len(c.incoming); n != MaxStreams {
+					t.Errorf("%d streams wait to be accepted", n)
+				}
+				for range all {
+					s := accept(t, c)
+					if frames[0] == frameData {
+						hears(t, s, "x")
+					}
+				}
+			})
+		})
 	}
 }

@@ -302,6 +302,11 @@ func (c *tcpConn) streamOf(number uint64) (*tcpStream, error) {
 	case c.theirs >= MaxStreams:
 		return nil, errFrame
 	}
+	// Streams that ended before they were accepted count no more above. What they brought still arrives, so the connection
+	// waits for whoever accepts.
+	for len(c.incoming) >= MaxStreams && c.err == nil {
+		c.changed.Wait()
+	}
 	c.last = number
 	c.theirs++
 	s := &tcpStream{conn: c, number: number, done: make(chan struct{})}
@@ -381,6 +386,7 @@ func (c *tcpConn) Accept(ctx context.Context) (Stream, error) {
 	s := c.incoming[0]
 	c.incoming[0] = nil
 	c.incoming = c.incoming[1:]
+	c.changed.Broadcast()
 	return s, nil
 }
 
