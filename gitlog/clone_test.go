@@ -411,6 +411,13 @@ func TestARestoredCloneGoesOnAsAnotherWriter(t *testing.T) {
 			t.Errorf("%s has %d entries of four", c.Repo.Root, len(c.entries))
 		}
 	}
+	// The host loses the log that parted, and gets back what it had.
+	hosted := s.git("host.git", "rev-parse", ref)
+	s.git("host.git", "update-ref", "-d", ref)
+	s.sync(a)
+	if got := s.git("host.git", "rev-parse", ref); got != hosted {
+		t.Errorf("the host has the log at %s, and had it at %s", got, hosted)
+	}
 }
 
 func TestACommitCannotRedirectAClone(t *testing.T) {

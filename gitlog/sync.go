@@ -367,10 +367,12 @@ func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say fun
 	if err != nil {
 		return err
 	}
-	hosted := map[string]Hash{}
+	hosted, taken := map[string]Hash{}, map[string]bool{}
 	for _, r := range found {
 		if tail, ok := strings.CutPrefix(r.Name, inbox); ok {
 			hosted[tail] = r.Hash
+		} else if tail, ok := strings.CutPrefix(r.Name, keptRefs); ok {
+			taken[tail] = true
 		}
 	}
 	objects, err := c.store(ctx)
@@ -392,6 +394,9 @@ func (c *Clone) push(ctx context.Context, mode gitMode, how SyncOptions, say fun
 		case place.Roster && elsewhere:
 			continue
 		case own && (place.Roster || place.Log != 0 && place.Writer.Device() == c.device.ID):
+			if hosted[tail] == "" && taken[tail] {
+				continue // the two had parted: what the host had of it is what comes back
+			}
 			if hosted[tail] == "" {
 				break
 			}
