@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -474,5 +475,99 @@ func TestARenamedRemoteIsMendedAtTheNextSync(t *testing.T) {
 	s.sync(b)
 	if got := s.git("a", "config", "--get-all", "remote.work.fetch"); strings.Contains(got, "knoot") {
 		t.Errorf("lines that the person took out came back: %s", got)
+	}
+}
+
+// Whoever can push goes on with the log of somebody who writes: of what they put there nothing is taken over, and that writer goes
+// on as another, with nothing lost.
+func TestJunkOnOnesOwnLog(t *testing.T) {
+	ctx := context.Background()
+	forged := func(f *forger, bob *hand) {
+		h, tip := f.next(bob.memoryRef())
+		files := f.seal(h, bob.device, bob.Roster().Rooms[bob.General()].Current())
+		file := files[bob.General().String()]
+		file[len(file)-1] ^= 1
+		f.write(bob.memoryRef(), tip, files)
+	}
+	merged := func(f *forger, bob *hand) {
+		chain := f.at(bob.memoryRef())
+		tip := chain[len(chain)-1]
+		f.move(bob.memoryRef(), Hash(bob.crew.git("host.git", "commit-tree", "-m", "junk", "-p", string(tip.ID), "-p", string(chain[0].ID), string(tip.Tree))[:len(tip.ID)]))
+	}
+	waits := func(bob *hand) { bob.remember("waits", "not pushed yet", "src/billing.js") }
+	lost := func(bob *hand) { bob.crew.git("bob", "update-ref", "-d", bob.memoryRef()) }
+	for _, c2 := range []struct {
+		what   string
+		junk   func(f *forger, bob *hand)
+		before func(bob *hand) // what happens to bob's clone before it fetches
+		want   []string        // of bob
+	}{
+		{"forged", forged, nil, []string{"four", "one", "three", "two"}},
+		{"forged, and something waits", forged, waits, []string{"four", "one", "three", "two", "waits"}},
+		{"forged, and the log was lost here", forged, lost, []string{"four", "one", "three", "two"}},
+		{"a merge", merged, nil, []string{"four", "one", "three", "two"}},
+		{"a merge, and something waits", merged, waits, []string{"four", "one", "three", "two", "waits"}},
+		{"a merge, and the log was lost here", merged, lost, []string{"four", "three"}}, // what is behind a merge nobody takes
+	} {
+		t.Run(c2.what, func(t *testing.T) {
+			c, ann, others := newCrew(t, "bob")
+			bob := others[0]
+			bob.remember("one", "what one is about", "src/billing.js")
+			bob.remember("two", "what two is about", "src/billing.js")
+			bob.push()
+			ann.pull()
+			ann.remember("three", "fetched beside the junk", "src/billing.js")
+			ann.push()
+			if c2.before != nil {
+				c2.before(bob)
+			}
+			old := bob.memoryRef()
+			f := &forger{t: t, repo: c.find("host.git")}
+			var err error
+			f.objects, err = openObjects(ctx, f.repo, true)
+			f.must(err)
+			defer f.objects.close()
+			good := f.at(old)[1].ID
+			c2.junk(f, bob)
+			tip, err := openRefs(f.repo).read(ctx, old)
+			f.must(err)
+
+			report := bob.pull()
+			if kept := keptRefs + strings.TrimPrefix(old, ownRefs); len(report.Problems) != 1 || report.Problems[0].Ref != kept {
+				t.Errorf("bob is told %+v", report.Problems)
+			}
+			if at, err := openRefs(bob.Repo).read(ctx, old); err != nil || at == tip {
+				t.Errorf("bob's log is at %s, which is the junk: %v", at, err)
+			}
+			bob.remember("four", "bob goes on", "src/billing.js")
+			bob.push()
+			if report := bob.pull(); len(report.Problems) > 0 {
+				t.Errorf("bob is told again: %+v", report.Problems)
+			}
+			bob.wantFacts(c2.want...)
+			ann.pull()
+			for _, name := range append(c2.want, "one", "two") {
+				if !slices.Contains(ann.facts(), name) {
+					t.Errorf("ann lacks %s", name)
+				}
+			}
+			if err := bob.Close(); err != nil {
+				t.Fatal(err)
+			}
+			bob = c.hand("bob", bob.home)
+			bob.wantFacts(c2.want...)
+
+			// Somebody takes the junk off the host: the log comes back to it as it was.
+			f.move(old, "")
+			bob.sync(SyncOptions{Fetch: true, Push: true, Audit: true, Heal: true})
+			ann.sync(SyncOptions{Fetch: true, Push: true, Audit: true, Heal: true})
+			if chain := f.at(old); len(chain) < 2 || chain[1].ID != good {
+				t.Errorf("the host has %d of the log's segments back", len(chain))
+			}
+			bob.pull()
+			all := slices.Concat(c2.want, []string{"one", "two"})
+			slices.Sort(all)
+			bob.wantFacts(slices.Compact(all)...)
+		})
 	}
 }

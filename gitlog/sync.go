@@ -233,7 +233,7 @@ func (c *Clone) acceptLog(ctx context.Context, log logRef, at map[string]Hash, r
 	own := ownRefs + log.place.String()
 	wasOwn := log.place.Writer
 	if tip := at[own]; wasOwn == c.writer || wasOwn.Device() == c.device.ID && tip != "" {
-		parted, err := c.recoverOwn(ctx, log.Hash, own, tip)
+		parted, err := c.recoverOwn(ctx, log, own, tip)
 		if err != nil || !parted {
 			return err
 		}
@@ -281,10 +281,11 @@ func (c *Clone) acceptLog(ctx context.Context, log logRef, at map[string]Hash, r
 	return nil
 }
 
-// recoverOwn brings back what a log of this clone lost, from the host. parted: the two went different ways, in a copied or
-// restored clone; the host's stands.
-func (c *Clone) recoverOwn(ctx context.Context, hosted Hash, own string, tip Hash) (parted bool, err error) {
-	if tip == hosted {
+// recoverOwn brings back what a log of this clone lost, from the host, as far as it is good: whoever can push to the host can
+// go on with it. parted: the two went different ways, in a copied or restored clone, or the host's goes on with what is
+// wrong; the host's stands, as far as it is good.
+func (c *Clone) recoverOwn(ctx context.Context, log logRef, own string, tip Hash) (parted bool, err error) {
+	if tip == log.Hash || c.roster == nil { // without a roster nothing says what is good
 		return false, nil
 	}
 	objects, err := c.store(ctx)
@@ -292,17 +293,30 @@ func (c *Clone) recoverOwn(ctx context.Context, hosted Hash, own string, tip Has
 		return false, err
 	}
 	if tip != "" {
-		if _, ahead, err := objects.readChain(ctx, tip, hosted, maxChain); err == nil && ahead {
+		if _, ahead, err := objects.readChain(ctx, tip, log.Hash, maxChain); err == nil && ahead {
 			return false, nil
 		}
-		if _, behind, err := objects.readChain(ctx, hosted, tip, maxChain); err != nil || !behind {
-			return err == nil, err
+		if _, behind, err := objects.readChain(ctx, log.Hash, tip, maxChain); ctx.Err() != nil {
+			return false, ctx.Err()
+		} else if err != nil || !behind {
+			return true, nil
 		}
 	}
-	if err := openRefs(c.Repo).change(ctx, refChange{Name: own, Old: tip, New: hosted}); err != nil {
+	old := c.refs[own]
+	log = logRef{ref{Name: own, Hash: log.Hash}, ownRefs, log.place}
+	reading, err := c.readLog(ctx, log, old, c.logs[log.key()])
+	if err != nil {
 		return false, err
 	}
-	return false, c.refresh(ctx)
+	if reading.at.Commit != old.Commit {
+		if err := openRefs(c.Repo).change(ctx, refChange{Name: own, Old: tip, New: Hash(reading.at.Commit)}); err != nil {
+			return false, err
+		}
+		if err := c.refresh(ctx); err != nil {
+			return false, err
+		}
+	}
+	return reading.problem != nil, nil
 }
 
 // republish brings under the new writer what the old one had written here and the host's history of it lacks. The entries
