@@ -42,9 +42,7 @@ func ReadHistory(home *gitlog.Home, now time.Time) (*History, error) {
 			h.Shown = append(h.Shown, *r.Shown)
 		}
 		if !r.Unshown.IsZero() {
-			h.Shown = slices.DeleteFunc(h.Shown, func(s Shown) bool {
-				return s.At.Equal(r.Unshown) && s.Agent == r.Session.Agent && s.Session == r.Session.ID && s.Subagent == r.Subagent
-			})
+			h.Shown = slices.DeleteFunc(h.Shown, func(s Shown) bool { return r.takesBack(&s) })
 		}
 	})
 	if err != nil {

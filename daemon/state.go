@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,9 +20,15 @@ type state struct {
 	name string // of the file
 	log  *slog.Logger
 
+	grows     int64      // stateRewrite
+	rewriting sync.Mutex // one at a time writes the file anew; it is taken before mu
+
 	mu       sync.Mutex
 	sessions sessions                 // guarded by mu
 	file     *stateFile[stateRecord]  // guarded by mu; nil while this device has no keys
+	based    int64                    // guarded by mu: the file's size when it was last written anew; 0: by an earlier daemon
+	renewing bool                     // guarded by mu: the file is being written anew
+	since    []*stateRecord           // guarded by mu: what was appended meanwhile
 	syncing  *time.Timer              // guarded by mu: syncs the file; nil: nothing is to be synced
 	failed   bool                     // guarded by mu: the last write failed, and that was logged
 	seen     map[onceKey]time.Time    // guarded by mu: hooks of the last seconds
@@ -29,7 +36,7 @@ type state struct {
 }
 
 func newState(home *gitlog.Home, name string, log *slog.Logger) *state {
-	return &state{home: home, name: name, log: log, sessions: sessions{}, seen: map[onceKey]time.Time{},
+	return &state{home: home, name: name, log: log, grows: stateRewrite, sessions: sessions{}, seen: map[onceKey]time.Time{},
 		lastHook: map[string]gitlog.Millis{}}
 }
 
@@ -89,18 +96,26 @@ func (st *state) commit(records ...*stateRecord) {
 	if st.file == nil {
 		return
 	}
+	if st.renewing {
+		st.since = append(st.since, records...)
+	}
 	if err := st.file.append(records...); err != nil {
 		st.fail(err)
 		return
 	}
 	st.failed = false
-	if st.syncing == nil {
-		st.syncing = time.AfterFunc(syncAfter, st.sync)
-	}
+	st.syncSoon()
 }
 
 // syncAfter is how long records gather before they are made to survive the machine: a hook's answer does not wait for the disk.
 const syncAfter = 100 * time.Millisecond
+
+// syncSoon has what was written made to survive the machine. mu is held.
+func (st *state) syncSoon() {
+	if st.syncing == nil && st.file.unsynced {
+		st.syncing = time.AfterFunc(syncAfter, st.sync)
+	}
+}
 
 // sync makes the file survive the machine. Nobody waits for the disk with mu held.
 func (st *state) sync() {
@@ -157,53 +172,82 @@ func (st *state) forget(now gitlog.Millis) {
 	}
 }
 
-// tick shrinks the file when it is large.
+// tick forgets sessions, and shrinks the file when it has grown.
 func (st *state) tick(now gitlog.Millis) {
 	st.mu.Lock()
-	defer st.mu.Unlock()
-	if st.file != nil && st.file.size >= stateRewrite {
-		st.rewrite(now)
-	}
-}
-
-// rewrite puts what is still of use in the place of the file. mu is held.
-func (st *state) rewrite(now gitlog.Millis) {
 	st.forget(now)
-	path, key := filepath.Join(st.home.Dir, "state", st.name), st.file.key
-	text, err := os.ReadFile(path)
-	if err != nil {
-		st.fail(err)
-		return
+	grown := st.file != nil && st.file.size-st.based >= st.grows
+	st.mu.Unlock()
+	if grown {
+		st.compact(now)
 	}
-	var records []*stateRecord
-	scanState(text, &key, st.name, func(r *stateRecord) {
-		if r.Shown != nil && r.At+stateKept >= now {
-			records = append(records, &stateRecord{At: r.At, Session: r.Session, Subagent: r.Subagent, Shown: r.Shown})
-		}
-	})
-	for _, s := range st.sessions {
-		records = append(records, s.records()...)
-	}
-	file, err := rewriteState(path, key, records)
-	if err != nil {
-		st.fail(err)
-		return
-	}
-	_ = st.file.close()
-	st.file = file
 }
 
-// compact rewrites the file, once, when a daemon has just taken its seat.
+// compact puts what is still of use in the place of the file: once when a daemon has just taken its seat, and when the file has
+// grown. Hooks go on meanwhile.
 func (st *state) compact(now gitlog.Millis) {
+	st.rewriting.Lock()
+	defer st.rewriting.Unlock()
+	st.mu.Lock()
+	if st.file == nil {
+		st.mu.Unlock()
+		return
+	}
+	st.renewing, st.since = true, nil
+	st.forget(now)
+	path, key, size := filepath.Join(st.home.Dir, "state", st.name), st.file.key, st.file.size
+	var known []*stateRecord
+	for _, s := range st.sessions {
+		known = append(known, s.records()...)
+	}
+	st.mu.Unlock()
+
+	file, err := func() (*stateFile[stateRecord], error) {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the daemon's state: %w", err)
+		}
+		text = text[:min(int64(len(text)), size)] // what follows is in since
+		return writeState(path, key, append(shownIn(text, &key, st.name, now), known...))
+	}()
+
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if st.file != nil {
-		st.rewrite(now)
+	since := st.since
+	st.renewing, st.since = false, nil
+	if err == nil {
+		err = file.replace(st.file, since)
 	}
+	if err != nil {
+		st.fail(err)
+		return
+	}
+	st.file, st.based = file, file.size
+	st.syncSoon()
+}
+
+// shownIn are the records of a state file's bytes that say what was shown, of the last 7 days, but for what was taken back.
+func shownIn(text []byte, key *[32]byte, name string, now gitlog.Millis) (out []*stateRecord) {
+	scanState(text, key, name, func(r *stateRecord) {
+		if r.Shown != nil && r.At+stateKept >= now {
+			out = append(out, &stateRecord{At: r.At, Session: r.Session, Subagent: r.Subagent, Shown: r.Shown})
+		}
+		if !r.Unshown.IsZero() {
+			out = slices.DeleteFunc(out, func(kept *stateRecord) bool { return r.takesBack(kept.Shown) })
+		}
+	})
+	return out
+}
+
+// takesBack says whether a record says of something shown that nobody took it.
+func (r *stateRecord) takesBack(s *Shown) bool {
+	return s.At.Equal(r.Unshown) && s.Agent == r.Session.Agent && s.Session == r.Session.ID && s.Subagent == r.Subagent
 }
 
 // close ends writing. load opens the file again.
 func (st *state) close() {
+	st.rewriting.Lock() // whoever opens the file next may write it anew, too
+	defer st.rewriting.Unlock()
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.file != nil {
@@ -264,13 +308,13 @@ func (st *state) owedIn(root string) map[sessionKey][]happening {
 	return owed
 }
 
-// records are what makes a session again, in the order of apply.
+// records are what makes a session again, in the order of apply. They stay as they are when the session changes.
 func (s *session) records() []*stateRecord {
 	first := &stateRecord{At: s.started, Session: s.key, Invited: s.invited, Owed: s.owed, Start: &sessionStart{Home: s.home,
 		Process: s.process, Birth: s.birth, Person: s.person, Name: s.name, Private: s.private}}
 	out := []*stateRecord{first}
-	if s.intent != "" {
-		out = append(out, &stateRecord{At: s.intended, Session: s.key, Intent: &s.intent})
+	if intent := s.intent; intent != "" {
+		out = append(out, &stateRecord{At: s.intended, Session: s.key, Intent: &intent})
 	}
 	for other := range s.asked {
 		out = append(out, &stateRecord{At: s.started, Session: s.key, Asked: &other})

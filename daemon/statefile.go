@@ -28,7 +28,7 @@ const (
 	maxStateRecord = 4 << 20
 	// stateKept is how long told texts, and sessions of which nothing is heard, are kept.
 	stateKept = gitlog.Millis(7 * 24 * 60 * 60 * 1000)
-	// stateRewrite is the size at which a running daemon writes its file anew.
+	// stateRewrite is how much the file of sessions may grow until a running daemon writes it anew.
 	stateRewrite = 32 << 20
 )
 
@@ -209,6 +209,24 @@ func (s *stateFile[R]) install() error {
 	if err := os.Rename(s.file.Name(), strings.TrimSuffix(s.file.Name(), ".new")); err != nil {
 		return fmt.Errorf("cannot write the daemon's state: %w", err)
 	}
+	return nil
+}
+
+// replace puts what writeState wrote, and the records that were appended to old meanwhile, in the place of old, which is closed.
+// It is not synced: whoever calls it has a lock that others wait for.
+func (s *stateFile[R]) replace(old *stateFile[R], since []*R) error {
+	var err error
+	if len(since) > 0 {
+		err = s.append(since...)
+	}
+	if err == nil {
+		err = s.install()
+	}
+	if err != nil {
+		s.discard()
+		return err
+	}
+	_ = old.file.Close() // it is no longer at its path
 	return nil
 }
 

@@ -3,6 +3,8 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -178,9 +180,101 @@ func TestStateIsReadWhileADaemonRuns(t *testing.T) {
 	if got := texts(now); got != "new" {
 		t.Errorf("shown after one was taken back %q", got)
 	}
+	d.state.compact(now)
+	if got := texts(now); got != "new" {
+		t.Errorf("shown after the file was written anew without it %q", got)
+	}
 	live, err := LiveSessions(home, now)
 	if err != nil || len(live) != 2 {
 		t.Errorf("live sessions %+v, %v", live, err)
+	}
+}
+
+// keptState is a state with a file, as it is before the first hook.
+func keptState(t *testing.T, m *machine) *state {
+	t.Helper()
+	if _, err := m.gitlogHome().MakeDevice(); err != nil {
+		t.Fatal(err)
+	}
+	st := newState(m.gitlogHome(), "sessions", slog.New(slog.DiscardHandler))
+	if err := st.load(1); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(st.close)
+	return st
+}
+
+func TestStateIsWrittenAnewWhenItHasGrown(t *testing.T) {
+	st := keptState(t, newMachine(t))
+	now := gitlog.Millis(10)
+	text := strings.Repeat("x", 64<<10)
+	st.grows = 16 * int64(len(text))
+	for range 16 {
+		now++
+		st.mu.Lock()
+		st.commit(&stateRecord{At: now, Session: sessionKey{"claude", "one"}, Shown: &Shown{Agent: "claude", Session: "one", At: now.Time(), Text: text}})
+		st.mu.Unlock()
+	}
+	before := st.file
+	st.tick(now)
+	anew := st.file
+	if anew == before {
+		t.Error("the file has grown, and is what it was")
+	}
+	if anew.size < st.grows {
+		t.Fatalf("%d bytes are kept, too few for this test", anew.size)
+	}
+	st.tick(now)
+	if st.file != anew {
+		t.Error("the file has not grown, and was written anew")
+	}
+
+	// While it is written, hooks go on, and what they say is in it.
+	meanwhile := 0
+	for tries := 0; meanwhile < 3 && tries < 1000; tries++ {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			st.compact(now)
+		}()
+		for came := false; !came; {
+			select {
+			case <-done:
+				came = true
+			default:
+				st.mu.Lock()
+				if came = st.renewing; came {
+					meanwhile++
+					st.commit(&stateRecord{At: now, Session: sessionKey{"claude", fmt.Sprint("meanwhile ", meanwhile)}})
+				}
+				st.mu.Unlock()
+			}
+		}
+		<-done
+	}
+	if meanwhile == 0 {
+		t.Error("no hook came through while the file was written anew")
+	}
+	st.close()
+	known := dump(st.sessions)
+	st.sessions = sessions{}
+	if err := st.load(now); err != nil {
+		t.Fatal(err)
+	}
+	if read := dump(st.sessions); read != known {
+		t.Errorf("read again %d bytes of sessions, known were %d", len(read), len(known))
+	}
+}
+
+func TestSessionOfLongAgoIsForgotten(t *testing.T) {
+	st := keptState(t, newMachine(t))
+	st.mu.Lock()
+	st.commit(&stateRecord{At: 10, Session: sessionKey{"claude", "old"}})
+	st.commit(&stateRecord{At: 20, Session: sessionKey{"claude", "new"}})
+	st.mu.Unlock()
+	st.tick(15 + stateKept)
+	if st.sessions[sessionKey{"claude", "old"}] != nil || st.sessions[sessionKey{"claude", "new"}] == nil {
+		t.Errorf("known %v", slices.Collect(maps.Keys(st.sessions)))
 	}
 }
 
