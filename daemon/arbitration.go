@@ -366,7 +366,12 @@ func (a *arbitration) append(records ...*arbiterRecord) {
 		return
 	}
 	a.failed = false
-	if a.syncing == nil {
+	a.syncSoon()
+}
+
+// syncSoon has what was written made to survive the machine. mu is held.
+func (a *arbitration) syncSoon() {
+	if a.syncing == nil && a.file.unsynced {
 		a.syncing = time.AfterFunc(syncAfter, a.sync)
 	}
 }
@@ -729,18 +734,16 @@ func (a *arbitration) rewrite() error {
 		file.discard()
 		return nil
 	}
-	if len(since) > 0 {
-		err = file.append(since...)
-	}
-	if err == nil {
-		err = file.install()
-	}
-	if err != nil {
-		file.discard()
+	return a.replaceFile(file, since)
+}
+
+// replaceFile puts a file, and what came since it was made, in the place of the one that is open. mu is held.
+func (a *arbitration) replaceFile(file *stateFile[arbiterRecord], since []*arbiterRecord) error {
+	if err := file.replace(a.file, since); err != nil {
 		return err
 	}
-	_ = a.file.close()
 	a.file, a.based = file, file.size
+	a.syncSoon()
 	return nil
 }
 

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 
 	"knoot.dev/knoot/daemon/socket"
@@ -76,4 +77,34 @@ func TestStateIsSyncedSoon(t *testing.T) {
 		st.mu.Unlock()
 		waitFor(t, "the state is synced", func() bool { return !unsynced() })
 	}
+}
+
+// What came while an arbiter's file was written anew is in the new file, and that is synced though nothing more comes.
+func TestArbitersFileThatWasWrittenAnewIsSynced(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	r.isOpen()
+	a := r.worktreeOf(d).clone.arbiter
+	synced := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return a.syncing == nil && !a.file.unsynced
+	}
+	came := []*arbiterRecord{{Term: 1}}
+	a.mu.Lock()
+	a.append(came...)
+	a.mu.Unlock()
+	waitFor(t, "the old file is synced", synced)
+	file, err := writeState(filepath.Join(d.home.Dir, "state", a.name), a.seal, []*arbiterRecord{{Origin: a.origin[:], Term: a.sequencer.Term}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	err = a.replaceFile(file, came)
+	a.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the new file is synced", synced)
 }
