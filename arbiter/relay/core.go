@@ -82,6 +82,9 @@ func openCore(state string, key relayKey, fresh bool, c *clock, mono func() time
 		return nil, err
 	}
 	for _, r := range k.repositories {
+		r.weigh(c.now())
+	}
+	for _, r := range k.repositories {
 		r.seq.Term = k.newTerm(max(r.seq.Term, r.seq.Position().Term))
 	}
 	k.log = &writeAhead{
@@ -174,6 +177,7 @@ func (k *core) take(payload []byte) error {
 				view = arbiter.Restore(*snapshot)
 			}
 			r = k.add(key, number, view)
+			r.weight.since = int64(len(rest))
 		}
 		if r.key != key {
 			return errRecord
@@ -188,7 +192,7 @@ func (k *core) take(payload []byte) error {
 			return err
 		}
 		r.seq.Apply(event)
-		r.note(&event)
+		r.note(&event, len(rest))
 		r.tail.add(tailEvent{order: event.Order, file: k.file, bytes: rest})
 	case recordTerm:
 		term, n := binary.Uvarint(rest)
@@ -207,7 +211,7 @@ func (k *core) add(key repositoryKey, number uint64, view *arbiter.View) *reposi
 	r := &repository{
 		core: k, key: key, number: number, seq: arbiter.Sequencer{View: view}, tail: newTail(k.mono()),
 		listeners: map[*listener]struct{}{}, granted: map[arbiter.ClaimID]grantState{}, claims: map[gitlog.DeviceID]int{},
-		shown: map[arbiter.ClaimID]arbiter.Order{},
+		shown: map[arbiter.ClaimID]arbiter.Order{}, weight: weight{at: k.mono() - weighEvery},
 	}
 	for _, hold := range view.Claims(arbiter.Token{}, view.Time()) {
 		r.claims[hold.Device]++
@@ -307,8 +311,10 @@ func (k *core) tick() error {
 		}
 		k.grace.Store(0)
 	}
+	weighed := false
 	for _, r := range k.all() {
 		r.tick(now)
+		weighed = weighed || r.weigh(now) // one at a time, or the others' time would stand still
 	}
 	return nil
 }

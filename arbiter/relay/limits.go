@@ -14,6 +14,7 @@ type Limits struct {
 	Burst        int           // requests of one device that may come at once
 	Claims       int           // live claims of one device in one repository
 	ClaimBytes   int           // paths times details of one claim, in bytes
+	StateBytes   int64         // of what goes on in one repository, in bytes
 	Opened       int           // repositories that one connection has open
 	PerDevice    int           // connections of one device; the oldest is closed for a new one
 	Connections  int           // connections in all
@@ -35,6 +36,7 @@ func (l *Limits) Flags(flags *flag.FlagSet) {
 	flags.IntVar(&l.Burst, "max-burst", l.Burst, "requests of one device in one `burst`")
 	flags.IntVar(&l.Claims, "max-claims", l.Claims, "live `claims` of one device in one repository")
 	flags.IntVar(&l.ClaimBytes, "max-claim-bytes", l.ClaimBytes, "`bytes` of one claim: paths times what is sealed for each")
+	flags.Int64Var(&l.StateBytes, "max-state-bytes", l.StateBytes, "`bytes` of what goes on in one repository: over it no more is taken until some of it is over")
 	flags.IntVar(&l.Opened, "max-open", l.Opened, "`repositories` that one connection has open")
 	flags.IntVar(&l.PerDevice, "max-device-connections", l.PerDevice, "`connections` of one device; a new one ends the oldest")
 	flags.IntVar(&l.Connections, "max-connections", l.Connections, "`connections` in all")
@@ -56,7 +58,7 @@ func (l *Limits) check() error {
 		"max-claim-bytes": int64(l.ClaimBytes), "max-open": int64(l.Opened), "max-device-connections": int64(l.PerDevice),
 		"max-connections": int64(l.Connections), "max-handshakes": int64(l.Handshakes), "max-teams": int64(l.Teams),
 		"max-repositories": int64(l.Repositories), "max-roster-rate": int64(l.RosterRate), "max-roster-burst": int64(l.RosterBurst),
-		"keep": int64(l.Tail), "max-log-bytes": l.LogBytes, "log-file-bytes": l.LogFile, "max-slow": int64(l.Slow),
+		"max-state-bytes": l.StateBytes, "keep": int64(l.Tail), "max-log-bytes": l.LogBytes, "log-file-bytes": l.LogFile, "max-slow": int64(l.Slow),
 	} {
 		if n < 1 {
 			return fmt.Errorf("--%s has to be above 0", name)
@@ -68,7 +70,7 @@ func (l *Limits) check() error {
 // DefaultLimits are those that hold unless flags say otherwise.
 func DefaultLimits() Limits {
 	return Limits{
-		Streams: 64, Rate: 200, Burst: 1_000, Claims: 10_000, ClaimBytes: 256 << 10, Opened: 256, PerDevice: 8,
+		Streams: 64, Rate: 200, Burst: 1_000, Claims: 10_000, ClaimBytes: 256 << 10, StateBytes: 64 << 20, Opened: 256, PerDevice: 8,
 		Connections: 8_192, Handshakes: 512, Teams: 1_000, Repositories: 10_000, RosterRate: 16, RosterBurst: 2_000,
 		Tail: 24 * time.Hour, LogBytes: 256 << 20, LogFile: 8 << 20, Slow: 10 * time.Second,
 	}

@@ -29,6 +29,7 @@ type repository struct {
 	listeners map[*listener]struct{}
 	claims    map[gitlog.DeviceID]int // live claims of each device, at most
 	granted   map[arbiter.ClaimID]grantState
+	weight    weight
 	unsigned  []unsignedGrant                   // in the order in which they are due
 	shown     map[arbiter.ClaimID]arbiter.Order // in grace: what claims were granted for before the state was lost
 }
@@ -76,13 +77,14 @@ func (r *repository) append(events []arbiter.Event) *batch {
 		bytes := wire.EncodeEvent(&events[i])
 		records = appendRecord(records, head, bytes)
 		place = r.tail.add(tailEvent{order: events[i].Order, file: r.core.file, bytes: bytes})
-		r.note(&events[i])
+		r.note(&events[i], len(bytes))
 	}
 	return r.core.log.append(records, r, place)
 }
 
-// note keeps what is counted beside the View.
-func (r *repository) note(e *arbiter.Event) {
+// note keeps what is counted beside the View. size is the event's, in bytes.
+func (r *repository) note(e *arbiter.Event, size int) {
+	r.weight.since += int64(size)
 	switch e.Kind {
 	case gitlog.ClaimAcquired:
 		r.claims[e.Device]++
@@ -205,6 +207,9 @@ func (r *repository) claim(c *wire.Claim, by caller) (answer *wire.Answer, fault
 	}
 	err := r.hold(func(now gitlog.Millis) (b *batch) {
 		if fault = r.fill(&c.Who, by, now); fault != nil {
+			return nil
+		}
+		if fault = r.full(); fault != nil {
 			return nil
 		}
 		if fault = r.roomFor(len(c.Wants), by.device, now); fault != nil {
@@ -377,6 +382,11 @@ func (r *repository) appendActs(q *wire.Append, by caller) (answer *wire.Answer,
 		for _, act := range q.Acts {
 			if act, fault = r.filled(act, by, now); fault != nil {
 				return b
+			}
+			if grows(act) {
+				if fault = r.full(); fault != nil {
+					return b
+				}
 			}
 			events, done := r.carry(act, now)
 			if done != nil {
