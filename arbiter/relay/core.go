@@ -215,7 +215,7 @@ func (k *core) add(key repositoryKey, number uint64, view *arbiter.View) *reposi
 	}
 	for _, hold := range view.Claims(arbiter.Token{}, view.Time()) {
 		r.claims[hold.Device]++
-		r.queueGrant(hold.Claim, view.Time(), hold.Until)
+		r.queueGrant(hold.Claim, hold.Device, view.Time(), hold.Until)
 	}
 	k.repositories[key], k.byNumber[number] = r, r
 	return r

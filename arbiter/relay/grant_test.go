@@ -250,3 +250,56 @@ func TestFilesBegunUnderLoad(t *testing.T) {
 		t.Error("the disk holds another state")
 	}
 }
+
+// However a claim ends, nothing of it is kept beside the View: with its device, by a release, or as what was left.
+func TestNothingIsKeptOfEndedClaims(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	r := b.repository()
+	kept := func(when string, want int) {
+		t.Helper()
+		if len(r.granted) != want || len(r.shown) != want || r.claims[one.id] != want {
+			t.Errorf("%s %d grants are kept, %d that were shown, and %d claims counted; want %d of each", when, len(r.granted), len(r.shown), r.claims[one.id], want)
+		}
+	}
+	take := func(name string) arbiter.ClaimID {
+		id := drawClaim()
+		b.ask(one, one.claim("s", name, id))
+		r.shown[id] = r.seq.Position()
+		return id
+	}
+	do := func(act arbiter.Request) {
+		t.Helper()
+		if _, fault := r.appendActs(&wire.Append{Acts: []arbiter.Request{act}}, one.by()); fault != nil {
+			t.Fatal(fault)
+		}
+	}
+	leave := func(name string, id arbiter.ClaimID) {
+		do(arbiter.Leave{Who: one.who("s"), Wants: []arbiter.Want{{ID: id, Path: path(name), Class: arbiter.File}}})
+	}
+	first, second := take("a"), take("b")
+	kept("while they live", 2)
+	leave("a", first)
+	kept("once one is what was left", 1)
+	do(arbiter.Clean{Who: one.who("s"), Claims: []arbiter.ClaimID{first}})
+	kept("once that is clean", 1)
+	never := drawClaim()
+	leave("c", never)
+	do(arbiter.Clean{Who: one.who("s"), Claims: []arbiter.ClaimID{never}})
+	kept("once what was no claim is left and clean", 1)
+	if _, fault := r.release(one.release("s", second), one.by()); fault != nil {
+		t.Fatal(fault)
+	}
+	kept("once it is released", 0)
+	take("d")
+	take("e")
+	kept("with two more", 2)
+	if err := r.rosterChanged([]gitlog.DeviceID{two.id}); err != nil {
+		t.Fatal(err)
+	}
+	kept("once another device is removed", 2)
+	if err := r.rosterChanged([]gitlog.DeviceID{one.id}); err != nil {
+		t.Fatal(err)
+	}
+	kept("once the device is removed", 0)
+}

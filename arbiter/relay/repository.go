@@ -27,8 +27,8 @@ type repository struct {
 	mu        sync.Mutex // taken with core.world held for reading
 	seq       arbiter.Sequencer
 	listeners map[*listener]struct{}
-	claims    map[gitlog.DeviceID]int // live claims of each device, at most
-	granted   map[arbiter.ClaimID]grantState
+	claims    map[gitlog.DeviceID]int        // live claims of each device, at most
+	granted   map[arbiter.ClaimID]grantState // every live claim
 	weight    weight
 	unsigned  []unsignedGrant                   // in the order in which they are due
 	shown     map[arbiter.ClaimID]arbiter.Order // in grace: what claims were granted for before the state was lost
@@ -36,6 +36,7 @@ type repository struct {
 
 // grantState is what a claim was last signed for, or is about to be.
 type grantState struct {
+	device gitlog.DeviceID
 	until  gitlog.Millis // of the lease that the last signature names; zero: none yet
 	queued bool
 }
@@ -88,27 +89,43 @@ func (r *repository) note(e *arbiter.Event, size int) {
 	switch e.Kind {
 	case gitlog.ClaimAcquired:
 		r.claims[e.Device]++
-		r.queueGrant(e.Claim, e.Time, e.Until)
-	case gitlog.ClaimReleased:
-		if r.claims[e.Device]--; r.claims[e.Device] <= 0 {
-			delete(r.claims, e.Device)
+		r.queueGrant(e.Claim, e.Device, e.Time, e.Until)
+	case gitlog.ClaimReleased, gitlog.ClaimLeft:
+		r.forgetEnded(e.Claim, e.Time)
+	case gitlog.RosterChanged:
+		for id, state := range r.granted {
+			if state.device == e.Device {
+				r.forgetEnded(id, e.Time)
+			}
 		}
-		delete(r.granted, e.Claim)
-		delete(r.shown, e.Claim)
 	case gitlog.ClaimRenewed, gitlog.FileWritten, gitlog.PathRemoved:
 		if e.Claim != (arbiter.ClaimID{}) {
-			r.queueGrant(e.Claim, e.Time, e.Until)
+			r.queueGrant(e.Claim, e.Device, e.Time, e.Until)
 		} else if e.Kind == gitlog.ClaimRenewed {
 			for _, hold := range r.seq.Claims(e.Session, e.Time) {
-				r.queueGrant(hold.Claim, e.Time, hold.Until)
+				r.queueGrant(hold.Claim, e.Device, e.Time, hold.Until)
 			}
 		}
 	}
 }
 
+// forgetEnded drops what is counted of a claim, if it was one and is over: an event may name any id.
+func (r *repository) forgetEnded(claim arbiter.ClaimID, now gitlog.Millis) {
+	state, counted := r.granted[claim]
+	if _, live := r.seq.Claim(claim, now); live || !counted {
+		return
+	}
+	delete(r.granted, claim)
+	delete(r.shown, claim)
+	if r.claims[state.device]--; r.claims[state.device] <= 0 {
+		delete(r.claims, state.device)
+	}
+}
+
 // queueGrant has a claim signed, unless it was for about that long.
-func (r *repository) queueGrant(claim arbiter.ClaimID, now, until gitlog.Millis) {
+func (r *repository) queueGrant(claim arbiter.ClaimID, device gitlog.DeviceID, now, until gitlog.Millis) {
 	state := r.granted[claim]
+	state.device = device
 	if state.queued || state.until != 0 && until < state.until+arbiter.Lease/4 {
 		return
 	}
@@ -146,7 +163,7 @@ func (r *repository) dueGrants(now gitlog.Millis) (grants []*gitlog.Grant, to []
 		if !live {
 			continue
 		}
-		r.granted[id] = grantState{until: hold.Until}
+		r.granted[id] = grantState{device: hold.Device, until: hold.Until}
 		var listeners []*listener
 		for l := range r.listeners {
 			if l.device == hold.Device {
