@@ -22,7 +22,6 @@ type connection struct {
 	key    ed25519.PublicKey
 	device *device
 	log    *slog.Logger
-	asking atomic.Int32 // requests that are under way
 
 	mu     sync.Mutex
 	opened map[gitlog.RepositoryID]*opened
@@ -36,7 +35,8 @@ type opened struct {
 
 // device is what all connections of one device share.
 type device struct {
-	id gitlog.DeviceID
+	id     gitlog.DeviceID
+	asking atomic.Int32 // requests that are under way
 
 	mu          sync.Mutex
 	requests    rate
@@ -132,12 +132,12 @@ func (c *connection) serveStream(stream wire.Stream) {
 		return
 	}
 	started := s.mono()
-	if c.asking.Add(1) > int32(s.options.Limits.Streams) {
-		c.asking.Add(-1)
+	if c.device.asking.Add(1) > int32(s.options.Limits.Streams) {
+		c.device.asking.Add(-1)
 		c.fail(stream, &wire.Fault{Code: wire.Busy, Text: "the device has too many requests under way"})
 		return
 	}
-	asking := sync.OnceFunc(func() { c.asking.Add(-1) })
+	asking := sync.OnceFunc(func() { c.device.asking.Add(-1) })
 	defer asking()
 	m, err := wire.Decode(data)
 	if errors.Is(err, wire.ErrUnknown) {

@@ -137,6 +137,30 @@ func TestLimits(t *testing.T) {
 			t.Errorf("another device: %v", err)
 		}
 	})
+	t.Run("requests at once", func(t *testing.T) {
+		t.Parallel()
+		h := newHost(t, func(o *Options) { o.Limits.Streams = 1 })
+		c := newCrew(t, 1)
+		stream, err := dial(t, h, "quic", c.founder).Open(within(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stream.Close()
+		if err := stream.Send(wire.Encode(&wire.Open{Team: c.team, Repository: c.repository, Head: c.roster.Head})); err != nil {
+			t.Fatal(err)
+		}
+		if m, err := wire.ReceiveMessage(stream); err != nil { // and waits for the roster's entries
+			t.Fatal(err)
+		} else if _, ok := m.(*wire.RosterWanted); !ok {
+			t.Fatalf("the relay sends %T", m)
+		}
+		if _, err := wire.Ask(within(t), dial(t, h, "tcp", c.founder), &wire.Ping{}); !isFault(err, wire.Busy) {
+			t.Errorf("a second request, on another connection of the device: %v", err)
+		}
+		if _, err := wire.Ask(within(t), dial(t, h, "tcp", c.devices[1]), &wire.Ping{}); err != nil {
+			t.Errorf("another device: %v", err)
+		}
+	})
 	t.Run("claims", func(t *testing.T) {
 		t.Parallel()
 		h := newHost(t, func(o *Options) { o.Limits.Claims = 2 })
