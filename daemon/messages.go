@@ -117,17 +117,21 @@ type mail struct {
 	name string // of the file
 	log  *slog.Logger
 
+	// writing is held by whoever changes something, from what the change follows from until it is on the disk; it is taken
+	// before mu. Whoever only reads, as every brief does, waits for no disk.
+	writing sync.Mutex
+	urgent  map[[2]mailbox][]gitlog.Millis // guarded by writing: when urgent ones were sent, by sender and reader
+
 	mu       sync.Mutex
-	messages []*message                     // guarded by mu: oldest first
-	file     *stateFile[mailRecord]         // guarded by mu; nil while this device has no keys
-	urgent   map[[2]mailbox][]gitlog.Millis // guarded by mu: when urgent ones were sent, by sender and reader
+	messages []*message             // oldest first; read with writing or mu, changed with both
+	file     *stateFile[mailRecord] // nil while this device has no keys; likewise. What is in it is guarded by writing
 }
 
 func newMail(home *gitlog.Home, name string, log *slog.Logger) *mail {
 	return &mail{home: home, name: name, log: log, urgent: map[[2]mailbox][]gitlog.Millis{}}
 }
 
-// open reads the file, and writes it anew without what nobody needs. mu is held.
+// open reads the file, and writes it anew without what nobody needs. writing is held.
 func (m *mail) open(now gitlog.Millis) error {
 	if m.file != nil {
 		return nil
@@ -143,8 +147,18 @@ func (m *mail) open(now gitlog.Millis) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make the daemon's state: %w", err)
 	}
+	if err := m.read(filepath.Join(dir, m.name), device.Local); err != nil {
+		return err
+	}
+	return m.rewrite(now)
+}
+
+// read is open without the writing anew.
+func (m *mail) read(path string, key [32]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.messages = nil
-	file, damaged, err := openStateFile(filepath.Join(dir, m.name), device.Local, m.apply)
+	file, damaged, err := openStateFile(path, key, m.apply)
 	if err != nil {
 		return err
 	}
@@ -152,29 +166,32 @@ func (m *mail) open(now gitlog.Millis) error {
 		m.log.Warn("some messages do not open and are left out", "records", damaged)
 	}
 	m.file = file
-	return m.rewrite(now)
+	return nil
 }
 
 // load opens the file, so that the first hook does not wait for it.
 func (m *mail) load(now gitlog.Millis) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	return m.open(now)
 }
 
 // close ends writing. The file is opened again by whatever is done next.
 func (m *mail) close() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	if m.file == nil {
 		return
 	}
 	if err := m.file.close(); err != nil {
 		m.log.Error("messages are not kept", "error", err)
 	}
+	m.mu.Lock()
 	m.file = nil
+	m.mu.Unlock()
 }
 
+// apply makes a change in memory. writing and mu are held.
 func (m *mail) apply(r *mailRecord) {
 	if r.Sent != nil {
 		m.messages = append(m.messages, r.Sent)
@@ -195,7 +212,8 @@ func (m *mail) apply(r *mailRecord) {
 	m.messages = kept
 }
 
-// commit makes a change, in memory and in the file. mu is held, and the file is open, or there are no keys.
+// commit makes a change, in the file, which is synced, and in memory. writing is held, mu is not, and the file is open, or there
+// are no keys.
 func (m *mail) commit(now gitlog.Millis, records ...*mailRecord) error {
 	if m.file != nil {
 		if err := m.file.append(records...); err != nil {
@@ -205,18 +223,22 @@ func (m *mail) commit(now gitlog.Millis, records ...*mailRecord) error {
 			return err
 		}
 	}
+	m.mu.Lock()
 	for _, r := range records {
 		m.apply(r)
 	}
+	m.mu.Unlock()
 	if m.file != nil && m.file.size >= mailRewrite {
 		return m.rewrite(now)
 	}
 	return nil
 }
 
-// rewrite puts what is still unread, and not too old, in the place of the file. mu is held.
+// rewrite puts what is still unread, and not too old, in the place of the file. writing is held, mu is not.
 func (m *mail) rewrite(now gitlog.Millis) error {
+	m.mu.Lock()
 	m.messages = slices.DeleteFunc(m.messages, func(msg *message) bool { return msg.At+messageKept < now })
+	m.mu.Unlock()
 	records := make([]*mailRecord, len(m.messages))
 	for i, msg := range m.messages {
 		records[i] = &mailRecord{Sent: msg}
@@ -226,17 +248,50 @@ func (m *mail) rewrite(now gitlog.Millis) error {
 		return err
 	}
 	_ = m.file.close() // it is no longer at its path
+	m.mu.Lock()
 	m.file = file
+	m.mu.Unlock()
 	return nil
 }
 
-// unread returns what waits for a reader in a repository, oldest first. With read it waits no more.
-func (m *mail) unread(repository string, r reader, read bool, now gitlog.Millis) ([]Message, error) {
+// unread returns what waits for a reader in a repository, oldest first.
+func (m *mail) unread(repository string, r reader, now gitlog.Millis) ([]Message, error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	if m.file != nil {
+		defer m.mu.Unlock()
+		out, _ := m.waiting(repository, r, now)
+		return out, nil
+	}
+	m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	if err := m.open(now); err != nil {
 		return nil, err
 	}
+	out, _ := m.waiting(repository, r, now)
+	return out, nil
+}
+
+// take is unread, and from now on that waits no more.
+func (m *mail) take(repository string, r reader, now gitlog.Millis) ([]Message, error) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := m.open(now); err != nil {
+		return nil, err
+	}
+	out, ids := m.waiting(repository, r, now)
+	if len(out) == 0 {
+		return out, nil
+	}
+	var records []*mailRecord
+	for box, read := range ids {
+		records = append(records, &mailRecord{Read: read, Reader: box})
+	}
+	return out, m.commit(now, records...)
+}
+
+// waiting returns what waits for a reader, and its ids by mailbox. writing or mu is held.
+func (m *mail) waiting(repository string, r reader, now gitlog.Millis) ([]Message, map[mailbox][]string) {
 	out := []Message{}
 	ids := map[mailbox][]string{}
 	for _, msg := range m.messages {
@@ -248,21 +303,14 @@ func (m *mail) unread(repository string, r reader, read bool, now gitlog.Millis)
 			ids[box] = append(ids[box], msg.ID)
 		}
 	}
-	if !read || len(out) == 0 {
-		return out, nil
-	}
-	var records []*mailRecord
-	for box, read := range ids {
-		records = append(records, &mailRecord{Read: read, Reader: box})
-	}
-	return out, m.commit(now, records...)
+	return out, ids
 }
 
 // send puts a message into the mailboxes in msg.Unread. A *gitlog.Refusal says that one of them is full. An urgent message
 // becomes an ordinary one where its sender sent too many of them.
 func (m *mail) send(msg *message) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	if err := m.open(msg.At); err != nil {
 		return err
 	}
@@ -296,7 +344,7 @@ func (d *daemon) unreadOf(key sessionKey, oc *openClone, now gitlog.Millis) []Me
 		person = s.person
 	}
 	d.state.mu.Unlock()
-	found, err := d.mail.unread(repositoryOf(oc.clone), reader{boxOf(key), personalBox(oc.clone, person)}, false, now)
+	found, err := d.mail.unread(repositoryOf(oc.clone), reader{boxOf(key), personalBox(oc.clone, person)}, now)
 	if err != nil {
 		d.log.Error("messages cannot be read", "error", err)
 	}
@@ -369,5 +417,9 @@ func (d *daemon) inbox(wt *worktree, caller *socket.Caller, body json.RawMessage
 			return nil, err
 		}
 	}
-	return d.mail.unread(repositoryOf(wt.clone.clone), d.reader(caller, wt.clone), !r.Peek, d.now())
+	look := d.mail.take
+	if r.Peek {
+		look = d.mail.unread
+	}
+	return look(repositoryOf(wt.clone.clone), d.reader(caller, wt.clone), d.now())
 }

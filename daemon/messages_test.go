@@ -194,6 +194,31 @@ func TestMessagesSurviveARestartSealed(t *testing.T) {
 	}
 }
 
+// A brief, and who only looks, has what is unread while somebody else's message is on its way to the disk.
+func TestNobodyWaitsForAMessageToBeKept(t *testing.T) {
+	_, r, d := meeting(t, Options{})
+	r.send(another, "claude-alpha-1-", "main is red")
+	d.mail.writing.Lock() // as whoever waits for the disk
+	told := make(chan string, 2)
+	go func() {
+		told <- (&agent{r: r, session: "alpha-1-session"}).prompt("what is new here")
+		told <- strings.Join(r.inbox(anAgent, true), " ")
+	}()
+	for range 2 {
+		select {
+		case text := <-told:
+			wantText(t, "while a message is kept", text, "main is red")
+		case <-time.After(10 * time.Second):
+			d.mail.writing.Unlock()
+			t.Fatal("it waits for the disk")
+		}
+	}
+	d.mail.writing.Unlock()
+	if got := r.inbox(anAgent, false); len(got) != 1 {
+		t.Errorf("afterwards: %q", got)
+	}
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	clock := newClock()
 	m, r, d := meeting(t, Options{Now: clock.now})
