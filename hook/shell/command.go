@@ -19,19 +19,22 @@ type call struct {
 	sets []string
 }
 
-// call interprets a simple command. redirect opens its files.
-func (r *reading) call(cmd *syntax.CallExpr, sc *scope, redirect func() input) (sure bool) {
+// call interprets a simple command and its redirections.
+func (r *reading) call(cmd *syntax.CallExpr, sc *scope, redirections []*syntax.Redirect) (sure bool) {
 	words, ok := r.fields(cmd.Args, sc, maxWords+1) // one of them is the command's name
 	if len(cmd.Args) == 0 {
 		for _, a := range cmd.Assigns {
 			r.assign(a, sc)
 		}
-		redirect()
+		r.redirects(redirections, sc)
 		return true
 	}
 	var sets []string
-	was := map[string]value{}
+	var was map[string]value
 	for _, a := range cmd.Assigns {
+		if was == nil {
+			was = map[string]value{}
+		}
 		if a.Name != nil {
 			if _, again := was[a.Name.Value]; !again {
 				was[a.Name.Value] = sc.vars[a.Name.Value]
@@ -40,7 +43,7 @@ func (r *reading) call(cmd *syntax.CallExpr, sc *scope, redirect func() input) (
 		}
 		r.assign(a, sc)
 	}
-	in := redirect()
+	in := r.redirects(redirections, sc)
 	defer func() {
 		for name, v := range was {
 			if name == "IFS" && len(words) > 0 && words[0].text == "read" {
@@ -169,7 +172,7 @@ func (c *call) script() {
 		spec = options{short: "aC:cdE:e:F:i::I:lnpr:sSUvw::W::x::h"}
 	}
 	spec.short += "01234567" // -0777 and -l012 have no argument
-	p := spec.parse(c.args)
+	p := c.parse(spec)
 	edit, ok := p.get("i")
 	if !ok || p.strange {
 		return

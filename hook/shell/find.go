@@ -64,7 +64,8 @@ func (c *call) onlyReads(words []word) bool {
 	if len(words) == 0 || !words[0].known {
 		return false
 	}
-	other := &reading{env: c.r.env, level: c.r.level, reads: map[string]bool{}, writes: map[string]written{}, made: map[string]bool{}, links: map[string]bool{}}
+	other := newReading(c.r.env)
+	other.level, other.entries, other.names = c.r.level, c.r.entries, c.r.names
 	inner := &call{r: other, sc: c.sc.clone(), name: words[0].text, args: words[1:]}
 	return inner.reader() && !other.opaque && len(other.writes) == 0
 }

@@ -3,7 +3,6 @@ package shell
 import (
 	"io"
 	"io/fs"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -84,41 +83,65 @@ func (r *reading) list(sc *scope, dir, part string) ([]string, bool) {
 		}
 		return fine && len(names) <= maxWords
 	}
-	if r.env.Tree != nil {
-		f, err := r.env.Tree.Open(inTree(at))
-		if err == nil {
-			defer f.Close()
-			d, isDir := f.(fs.ReadDirFile)
-			for isDir {
-				entries, err := d.ReadDir(512)
-				for _, e := range entries {
-					if !add(e.Name()) {
-						return nil, false
-					}
-				}
-				if r.listed += len(entries); r.listed > maxListed {
-					return nil, false
-				}
-				if err == io.EOF || err == nil && len(entries) == 0 {
-					break
-				}
-				if err != nil {
-					return nil, false
-				}
-			}
+	there, ok := r.namesIn(at)
+	if !ok {
+		return nil, false
+	}
+	for _, name := range there {
+		if !add(name) {
+			return nil, false
 		}
 	}
 	// What the line has made, or may have.
 	inside := strings.TrimSuffix(at, "/") + "/"
-	made := slices.AppendSeq(slices.Collect(maps.Keys(r.made)), maps.Keys(r.writes))
-	for _, path := range made {
-		if rest, ok := strings.CutPrefix(path, inside); ok {
-			name, _, _ := strings.Cut(rest, "/")
-			if !slices.Contains(names, name) && !add(name) {
+	made := func(path string) bool {
+		rest, below := strings.CutPrefix(path, inside)
+		name, _, _ := strings.Cut(rest, "/")
+		return !below || slices.Contains(names, name) || add(name)
+	}
+	for path := range r.made {
+		if !made(path) {
+			return nil, false
+		}
+	}
+	for path := range r.writes {
+		if !made(path) {
+			return nil, false
+		}
+	}
+	return names, true
+}
+
+// namesIn returns the names in a directory of the tree; false: they are too many, or nobody can tell.
+func (r *reading) namesIn(abs string) ([]string, bool) {
+	if names, listed := r.names[abs]; listed {
+		return names, true
+	}
+	if r.env.Tree == nil {
+		return nil, true
+	}
+	var names []string
+	f, err := r.env.Tree.Open(inTree(abs))
+	if err == nil {
+		defer f.Close()
+		d, isDir := f.(fs.ReadDirFile)
+		for isDir {
+			entries, err := d.ReadDir(512)
+			for _, e := range entries {
+				names = append(names, e.Name())
+			}
+			if r.listed += len(entries); r.listed > maxListed {
+				return nil, false
+			}
+			if err == io.EOF || err == nil && len(entries) == 0 {
+				break
+			}
+			if err != nil {
 				return nil, false
 			}
 		}
 	}
+	r.names[abs] = names
 	return names, true
 }
 
@@ -250,17 +273,24 @@ func setRune(set string) (rune, string) {
 // path makes a name absolute. It is false where the directory that it is relative to is not known, or where it goes up from
 // a link, whose parent is not the one that its name shows.
 func (r *reading) path(sc *scope, name string) (string, bool) {
-	full := name
-	if !strings.HasPrefix(name, "/") {
-		if sc.dir == "" {
-			return "", false
-		}
-		full = sc.dir + "/" + name
-	}
-	if strings.ContainsRune(full, 0) {
+	dir := sc.dir
+	if strings.HasPrefix(name, "/") {
+		dir = ""
+	} else if dir == "" {
 		return "", false
 	}
-	if strings.Contains(full, "..") {
+	if last := &r.last; last.name == name && last.dir == dir {
+		return last.path, true
+	}
+	full := name
+	if dir != "" {
+		full = dir + "/" + name
+	}
+	if strings.IndexByte(full, 0) >= 0 {
+		return "", false
+	}
+	up := strings.Contains(full, "..")
+	if up {
 		dir := "/"
 		for part := range strings.SplitSeq(full, "/") {
 			if part == ".." && r.isLink(dir) {
@@ -269,41 +299,55 @@ func (r *reading) path(sc *scope, name string) (string, bool) {
 			dir = path.Join(dir, part)
 		}
 	}
-	return path.Clean(full), true
+	clean := full
+	if strings.HasSuffix(full, "/") || strings.Contains(full, "//") || strings.Contains(full, "/.") { // few have anything to clean
+		clean = path.Clean(full)
+	}
+	if !up { // a link that the line makes changes nothing of it
+		r.last.dir, r.last.name, r.last.path = dir, name, clean
+	}
+	return clean, true
+}
+
+// entry is what is at a path of the tree, before the line runs.
+type entry struct {
+	there bool
+	link  bool // a symbolic link
+	dir   bool // a directory, or a link to one
+	file  bool // there, or where the link leads to, is something that is none
+}
+
+// at looks a path up, once: lines name the same paths again and again.
+func (r *reading) at(abs string) entry {
+	e, looked := r.entries[abs]
+	if looked || r.env.Tree == nil {
+		return e
+	}
+	name := inTree(abs)
+	info, err := fs.Lstat(r.env.Tree, name)
+	if e.there = err == nil; e.there {
+		if e.link = info.Mode().Type() == fs.ModeSymlink; e.link {
+			info, err = fs.Stat(r.env.Tree, name)
+		}
+		if err == nil {
+			e.dir, e.file = info.IsDir(), !info.IsDir()
+		}
+	}
+	r.entries[abs] = e
+	return e
 }
 
 // isLink reports whether a path is a symbolic link, or one that the line makes.
-func (r *reading) isLink(abs string) bool {
-	if r.links[abs] {
-		return true
-	}
-	if r.env.Tree == nil {
-		return false
-	}
-	info, err := fs.Lstat(r.env.Tree, inTree(abs))
-	return err == nil && info.Mode().Type() == fs.ModeSymlink
-}
+func (r *reading) isLink(abs string) bool { return r.links[abs] || r.at(abs).link }
 
 // isDir reports whether a path is a directory, or a link to one, or one that the line makes or may make.
 func (r *reading) isDir(abs string) bool {
-	if _, ok := r.made[abs]; ok || abs == "/" {
-		return true
-	}
-	if r.env.Tree == nil {
-		return false
-	}
-	info, err := fs.Stat(r.env.Tree, inTree(abs))
-	return err == nil && info.IsDir()
+	_, made := r.made[abs]
+	return made || abs == "/" || r.at(abs).dir
 }
 
 // isFile reports whether something is there that is no directory.
-func (r *reading) isFile(abs string) bool {
-	if r.env.Tree == nil {
-		return false
-	}
-	info, err := fs.Stat(r.env.Tree, inTree(abs))
-	return err == nil && !info.IsDir()
-}
+func (r *reading) isFile(abs string) bool { return r.at(abs).file }
 
 // touched reports whether the line makes, changes or removes a path.
 func (r *reading) touched(abs string) bool {
@@ -313,13 +357,4 @@ func (r *reading) touched(abs string) bool {
 }
 
 // exists reports whether something is there, or the line has put it there.
-func (r *reading) exists(abs string) bool {
-	if r.touched(abs) {
-		return true
-	}
-	if r.env.Tree == nil {
-		return false
-	}
-	_, err := fs.Lstat(r.env.Tree, inTree(abs))
-	return err == nil
-}
+func (r *reading) exists(abs string) bool { return r.touched(abs) || r.at(abs).there }

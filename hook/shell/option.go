@@ -47,6 +47,9 @@ func (spec options) parse(args []word) (p parsed) {
 		w := args[i]
 		switch {
 		case !strings.HasPrefix(w.text, "-") || w.text == "-" && w.known:
+			if p.operands == nil {
+				p.operands = make([]word, 0, len(args)-i)
+			}
 			p.operands = append(p.operands, w)
 			if spec.strict {
 				p.operands = append(p.operands, args[i+1:]...)

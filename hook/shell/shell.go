@@ -61,7 +61,7 @@ type Write struct {
 
 // Read interprets a line of bash.
 func Read(line string, env Env) Result {
-	r := &reading{env: env, reads: map[string]bool{}, writes: map[string]written{}, made: map[string]bool{}, links: map[string]bool{}}
+	r := newReading(env)
 	sc := &scope{dir: env.Dir, vars: map[string]value{}, funcs: map[string]*syntax.Stmt{}, knowsArgs: true}
 	for _, name := range [...]string{"HOME", "PWD", "OLDPWD", "TMPDIR", "USER"} {
 		if text, ok := env.Vars[name]; ok {
@@ -95,9 +95,15 @@ type reading struct {
 	named  int // bytes of both
 	opaque bool
 
+	entries map[string]entry    // of the tree, as they were found
+	names   map[string][]string // in its directories
+	parser  *syntax.Parser
+	spare   []word                           // for words to come
+	last    struct{ dir, name, path string } // that was made absolute: most are asked for more than once
+
 	level  int
 	work   int
-	listed int
+	listed int // names
 	// maybe is above zero while what is interpreted may not run.
 	maybe int
 
@@ -105,6 +111,11 @@ type reading struct {
 	links map[string]bool // links that it makes: a write there, or below, goes elsewhere
 	moved bool            // it changes its directory somewhere
 	traps []string
+}
+
+func newReading(env Env) *reading {
+	return &reading{env: env, reads: map[string]bool{}, writes: map[string]written{}, made: map[string]bool{}, links: map[string]bool{},
+		entries: map[string]entry{}, names: map[string][]string{}, parser: syntax.NewParser(syntax.Variant(syntax.LangBash))}
 }
 
 func (r *reading) result() Result {
@@ -134,7 +145,7 @@ func (r *reading) code(text string, sc *scope) {
 		r.opaque = true
 		return
 	}
-	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(&shallow{text: text}, "")
+	file, err := r.parser.Parse(&shallow{text: text}, "")
 	if err != nil {
 		r.opaque = true
 		return
@@ -160,15 +171,23 @@ var errDeep = errors.New("nested too deeply")
 // and asks for a few bytes at a time, so that this keeps a hostile line from overflowing the stack, which nothing could catch.
 type shallow struct {
 	text string
+	read int // bytes since the stack was looked at
 }
 
+// looksEvery is how many bytes are read until the stack is looked at again: few of them nest anything.
+const looksEvery = 4 << 10
+
 func (s *shallow) Read(to []byte) (int, error) {
-	var frame [1]uintptr
-	if runtime.Callers(maxFrames, frame[:]) > 0 {
-		return 0, errDeep
+	if s.read >= looksEvery {
+		s.read = 0
+		var frame [1]uintptr
+		if runtime.Callers(maxFrames, frame[:]) > 0 {
+			return 0, errDeep
+		}
 	}
 	n := copy(to, s.text)
 	s.text = s.text[n:]
+	s.read += n
 	if n == 0 {
 		return 0, io.EOF
 	}

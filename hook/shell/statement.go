@@ -38,19 +38,17 @@ func (r *reading) stmt(s *syntax.Stmt, sc *scope) (sure bool) {
 	if s.Background || s.Coprocess {
 		sc = sc.clone()
 	}
-	in := input{}
-	redirect := func() { in = r.redirects(s.Redirs, sc) }
 	switch cmd := s.Cmd.(type) {
 	case *syntax.CallExpr:
-		return r.call(cmd, sc, func() input { redirect(); return in }) && !s.Negated
+		return r.call(cmd, sc, s.Redirs) && !s.Negated
 	case *syntax.FuncDecl:
-		redirect()
+		r.redirects(s.Redirs, sc)
 		if cmd.Name != nil {
 			sc.setFunc(cmd.Name.Value, cmd.Body)
 		}
 		return true
 	default:
-		redirect()
+		r.redirects(s.Redirs, sc)
 	}
 	switch cmd := s.Cmd.(type) {
 	case *syntax.Subshell:

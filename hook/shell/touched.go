@@ -37,12 +37,12 @@ func (r *reading) write(sc *scope, w word, how Write) {
 // writeAt is write for an absolute path.
 func (r *reading) writeAt(at string, how Write) {
 	for link := range r.links {
-		if at == link && !how.Entry || strings.HasPrefix(at, link+"/") {
+		if at == link && !how.Entry || under(at, link) {
 			r.opaque = true // it goes where the link points to
 			return
 		}
 	}
-	if how.Tree && (r.env.Root == at || strings.HasPrefix(r.env.Root, strings.TrimSuffix(at, "/")+"/")) {
+	if how.Tree && (r.env.Root == at || at == "/" || under(r.env.Root, at)) {
 		r.opaque = true
 		return
 	}
@@ -54,6 +54,11 @@ func (r *reading) writeAt(at string, how Write) {
 	w.entry = w.entry || how.Entry
 	w.through = w.through || !how.Entry
 	r.writes[at] = w
+}
+
+// under reports whether a path is below a directory, which is not the root.
+func under(at, dir string) bool {
+	return len(at) > len(dir) && at[len(dir)] == '/' && strings.HasPrefix(at, dir)
 }
 
 // room counts the bytes of a path, and says whether it may still be named.

@@ -22,21 +22,21 @@ func literal(text string) word { return word{text: text, known: true} }
 
 // fields expands words as those of a command. It is false, and nothing is expanded, where there are more than most.
 func (r *reading) fields(words []*syntax.Word, sc *scope, most int) ([]word, bool) {
-	out := make([]word, 0, len(words))
+	out := r.words(len(words))
 	for _, w := range words {
 		text, ok := plainText(w)
 		switch {
 		case ok:
 			out = append(out, literal(text))
 		case braces(w) == 0:
-			out = append(out, r.expand(w.Parts, sc, true)...)
+			out = r.expand(out, w.Parts, sc)
 		case braces(w) > maxLevels: // SplitBraces takes the square of that
 			return nil, false
 		default:
 			split := *w // SplitBraces writes to it
 			switch {
 			case !syntax.SplitBraces(&split):
-				out = append(out, r.expand(w.Parts, sc, true)...)
+				out = r.expand(out, w.Parts, sc)
 			case sc.posix:
 				out = append(out, word{many: true})
 			case count(&split) > most-len(out):
@@ -46,7 +46,7 @@ func (r *reading) fields(words []*syntax.Word, sc *scope, most int) ([]word, boo
 					if renamed(parts) {
 						out = append(out, word{many: true})
 					} else {
-						out = append(out, r.expand(parts, sc, true)...)
+						out = r.expand(out, parts, sc)
 					}
 				})
 			}
@@ -57,6 +57,16 @@ func (r *reading) fields(words []*syntax.Word, sc *scope, most int) ([]word, boo
 	}
 	r.work += len(out) + 1
 	return out, true
+}
+
+// words returns room for n words: many commands have theirs in one piece of memory.
+func (r *reading) words(n int) []word {
+	if n > len(r.spare) {
+		r.spare = make([]word, max(n, 128))
+	}
+	room := r.spare[:0:n]
+	r.spare = r.spare[n:]
+	return room
 }
 
 // renamed reports whether braces have made another variable, or another word with a home, of what was there: they come first,
@@ -87,7 +97,13 @@ func plainText(w *syntax.Word) (string, bool) {
 	}
 	switch p := w.Parts[0].(type) {
 	case *syntax.Lit:
-		return p.Value, !strings.ContainsAny(p.Value, "\\~*?[{")
+		for i := range len(p.Value) {
+			switch p.Value[i] {
+			case '\\', '~', '*', '?', '[', '{':
+				return "", false
+			}
+		}
+		return p.Value, true
 	case *syntax.SglQuoted:
 		return p.Value, !p.Dollar
 	}
@@ -224,9 +240,9 @@ func (r *reading) one(w *syntax.Word, sc *scope) word {
 	return f.out[0]
 }
 
-// expand expands the parts of a word of a command, without braces.
-func (r *reading) expand(parts []syntax.WordPart, sc *scope, globs bool) []word {
-	f := field{r: r, sc: sc, globs: globs}
+// expand expands the parts of a word of a command, without braces, and adds what they become to words.
+func (r *reading) expand(words []word, parts []syntax.WordPart, sc *scope) []word {
+	f := field{r: r, sc: sc, out: words}
 	f.parts(parts, false)
 	f.end()
 	return f.out
@@ -237,7 +253,6 @@ type field struct {
 	r     *reading
 	sc    *scope
 	whole bool // nothing is split, and no glob matched
-	globs bool
 	out   []word
 
 	text    strings.Builder // of the word that is being collected
@@ -291,7 +306,7 @@ func (f *field) end() {
 		return
 	}
 	w := word{text: f.text.String(), known: !f.unknown, many: f.many}
-	glob := f.isGlob && !f.whole && f.globs
+	glob := f.isGlob && !f.whole
 	pattern := f.pattern.String()
 	f.text.Reset()
 	f.pattern.Reset()

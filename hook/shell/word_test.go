@@ -75,7 +75,7 @@ func (s sandbox) expand(t testing.TB, before, text string) (list []string, ok bo
 		}
 		return file.Stmts
 	}
-	r := &reading{env: s.env, reads: map[string]bool{}, writes: map[string]written{}, made: map[string]bool{}, links: map[string]bool{}}
+	r := newReading(s.env)
 	sc := &scope{dir: s.root, vars: map[string]value{}, funcs: map[string]*syntax.Stmt{}, knowsArgs: true}
 	for name, v := range s.env.Vars {
 		sc.vars[name] = known(v)
