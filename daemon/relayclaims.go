@@ -50,7 +50,7 @@ func (r *relayRepository) held(h arbiter.Hold, who arbiter.Who, w arbiter.Want, 
 	now := r.clock.now()
 	f := &heldFile{Path: path, Root: root, Away: true, Holder: r.peer(&h.Who), Branch: r.names.ofBranch[h.Branch], Turn: h.Claim == arbiter.ClaimID{},
 		Since: r.clock.local(h.Since), Written: r.clock.local(h.Written), Until: r.clock.local(h.Until), Intent: r.intent(h.Session)}
-	if d, ok := r.names.open(gitlog.ClaimAcquired, h.Session, h.Detail, false); ok {
+	if d, ok := r.names.open(gitlog.ClaimAcquired, h.Session, h.Detail); ok {
 		spelled := string(d.Path)
 		switch {
 		case w.Class == arbiter.Tree && spelled != "":
@@ -84,7 +84,7 @@ func (r *relayRepository) peer(who *arbiter.Who) Peer {
 // intent is what a session of another machine says that it does; "": nothing that it shares. mu is held.
 func (r *relayRepository) intent(session arbiter.Token) string {
 	s, _ := r.view.Session(session, r.clock.now())
-	d, _ := r.names.open(gitlog.IntentDeclared, session, s.Intent, false)
+	d, _ := r.names.open(gitlog.IntentDeclared, session, s.Intent)
 	return d.Text
 }
 

@@ -20,7 +20,17 @@ type relayMail struct {
 
 // take takes in what was sequenced.
 func (r *relayRepository) take(m *wire.Events) {
+	b := r.blinding()
+	opened := make([]*openedDetail, len(m.Events))
+	for i := range m.Events {
+		opened[i] = openEvent(b, &m.Events[i])
+	}
 	r.mu.Lock()
+	if r.names.blinding != b { // the team changed just now
+		for i := range m.Events {
+			opened[i] = openEvent(r.names.blinding, &m.Events[i])
+		}
+	}
 	r.clock = relayClock{m.Now, time.Now()}
 	var theirs []occurrence
 	var by []Peer
@@ -34,7 +44,7 @@ func (r *relayRepository) take(m *wire.Events) {
 		}
 		r.view.Apply(e)
 		changed = true
-		d, _ := r.names.read(&e, true)
+		d, _ := r.names.take(&e, opened[i])
 		switch {
 		case e.Kind == gitlog.RosterChanged:
 			ours = append(ours, e)
@@ -71,6 +81,14 @@ func (r *relayRepository) take(m *wire.Events) {
 		r.d.feed.observe(r.a, theirs)
 		r.notice(theirs, by)
 	}
+}
+
+// openEvent opens what came sealed with an event; nil: there is nothing of it.
+func openEvent(b *gitlog.Blinding, e *arbiter.Event) *openedDetail {
+	if o := openDetail(b, e.Detail); o != nil && o.belongs(e.Kind, e.Session) {
+		return o
+	}
+	return nil
 }
 
 // named adds the names to an event of another machine. mu is held.
@@ -250,7 +268,7 @@ func (r *relayRepository) standing() []StandingSession {
 			continue
 		}
 		key := r.sessionOf(s.Session)
-		plan, _ := r.names.open(gitlog.PlanDeclared, s.Session, s.Plan, false)
+		plan, _ := r.names.open(gitlog.PlanDeclared, s.Session, s.Plan)
 		each := StandingSession{Session: key.ID, Agent: key.Agent, Member: r.address(s.Device), Person: s.Person, Branch: r.names.ofBranch[s.Branch],
 			Machine: r.label(s.Device), Intent: r.intent(s.Session), Plan: plan.Text, Decided: []string{}, Claims: []StandingClaim{}, Waiting: []string{},
 			Name: r.names.sessions[s.Session].Name, Began: r.local(s.Started), Seen: r.local(s.Seen)}
@@ -326,7 +344,7 @@ func (r *relayRepository) peers(branch string) (out []BriefPeer) {
 		p := BriefPeer{Peer: r.peer(&s.Who), Key: r.sessionOf(s.Session).String() + " " + s.Device.String(), Branch: r.names.ofBranch[s.Branch],
 			Files: files[s.Session], At: r.local(s.Seen)}
 		p.SameBranch = p.Branch == branch && branch != ""
-		if plan, ok := r.names.open(gitlog.PlanDeclared, s.Session, s.Plan, false); ok && plan.Text != "" {
+		if plan, ok := r.names.open(gitlog.PlanDeclared, s.Session, s.Plan); ok && plan.Text != "" {
 			p.Plan = plan.Text
 		} else if p.Plan = r.intent(s.Session); p.Plan != "" {
 			p.Derived = !p.Person

@@ -131,14 +131,24 @@ func (r *relayRepository) look() error {
 		return err
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	if r.names.by(b) {
 		r.wasTill = time.Now().Add(time.Duration(arbiter.Lease) * time.Millisecond)
 	}
-	// What came sealed to an epoch that was not known here yet opens now.
 	snapshot := r.view.Snapshot()
-	r.readSnapshot(&snapshot)
+	r.mu.Unlock()
+	// What came sealed to an epoch that was not known here yet opens now.
+	found := openSnapshot(b, &snapshot)
+	r.mu.Lock()
+	r.learn(found)
+	r.mu.Unlock()
 	return nil
+}
+
+// blinding is what tokens are made with now; nil before the first look.
+func (r *relayRepository) blinding() *gitlog.Blinding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.names.blinding
 }
 
 // serve keeps the repository open on a connection until that ends.
@@ -314,37 +324,58 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 		data = append(data, part.Bytes...)
 		_ = stream.SetDeadline(time.Now().Add(openTime))
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.clock = relayClock{opened.Now, time.Now()}
+	var view *arbiter.View
+	var found []foundNames
 	if len(data) > 0 {
 		s, err := wire.DecodeSnapshot(data)
 		if err != nil {
 			return err
 		}
-		r.view = arbiter.Restore(*s)
-		r.readSnapshot(s)
+		view, found = arbiter.Restore(*s), openSnapshot(r.blinding(), s)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.clock = relayClock{opened.Now, time.Now()}
+	if view != nil {
+		r.view = view
+		r.learn(found)
 	}
 	return nil
 }
 
-// readSnapshot learns the names in a snapshot. mu is held.
-func (r *relayRepository) readSnapshot(s *arbiter.Snapshot) {
-	for _, x := range s.Sessions {
-		if d, ok := r.names.open(gitlog.SessionStarted, x.Who.Session, x.Detail, false); ok {
-			r.names.sessions[x.Who.Session] = d
-			r.names.learn(d, arbiter.Token{}, x.Branch)
+// foundNames are the names that were sealed beside something in a snapshot.
+type foundNames struct {
+	detail       relayDetail
+	began        arbiter.Token // the session that says of itself what is in detail; zero: it says something else
+	path, branch arbiter.Token
+}
+
+// openSnapshot opens what is sealed in a snapshot.
+func openSnapshot(b *gitlog.Blinding, s *arbiter.Snapshot) (found []foundNames) {
+	open := func(kind gitlog.EntryKind, session, began, path, branch arbiter.Token, sealed []byte) {
+		if o := openDetail(b, sealed); o != nil && o.belongs(kind, session) {
+			found = append(found, foundNames{o.detail, began, path, branch})
 		}
+	}
+	for _, x := range s.Sessions {
+		open(gitlog.SessionStarted, x.Who.Session, x.Who.Session, arbiter.Token{}, x.Branch, x.Detail)
 	}
 	for _, x := range s.Claims {
-		if d, ok := r.names.open(gitlog.ClaimAcquired, x.Session, x.Detail, false); ok {
-			r.names.learn(d, x.Path.Own, x.Branch)
-		}
+		open(gitlog.ClaimAcquired, x.Session, arbiter.Token{}, x.Path.Own, x.Branch, x.Detail)
 	}
 	for _, x := range s.Writes {
-		if d, ok := r.names.open(gitlog.FileWritten, x.Session, x.Detail, false); ok {
-			r.names.learn(d, x.Path.Own, x.Branch)
+		open(gitlog.FileWritten, x.Session, arbiter.Token{}, x.Path.Own, x.Branch, x.Detail)
+	}
+	return found
+}
+
+// learn takes over what was found in a snapshot. mu is held.
+func (r *relayRepository) learn(found []foundNames) {
+	for _, f := range found {
+		if f.began != (arbiter.Token{}) {
+			r.names.sessions[f.began] = f.detail
 		}
+		r.names.learn(f.detail, f.path, f.branch)
 	}
 }
 
