@@ -322,7 +322,7 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 		}
 	}
 	d.state.mu.Lock()
-	user, private := "", map[sessionKey]bool{}
+	user := ""
 	var waits []string
 	touched := map[string]bool{}
 	if s := d.state.sessions[c.key]; s != nil {
@@ -340,10 +340,11 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 		}
 	}
 	intents := map[sessionKey]string{}
-	for key, s := range d.state.sessions {
-		private[key] = s.private
-		if !s.private {
-			intents[key] = s.intent
+	if opens {
+		for key, s := range d.state.sessions {
+			if !s.private {
+				intents[key] = s.intent
+			}
 		}
 	}
 	d.state.mu.Unlock()
@@ -357,11 +358,16 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 	}
 	by := p.tree.party(ctx, c.key, c.h.Subagent, user)
 	a := oc.arbiter
+	// The relay's mirror is asked before and after: what goes on there is nothing to wait for with the arbitration locked.
+	away := map[string]bool{}
+	for _, path := range waits {
+		away[path] = heldAway(oc, by, p.tree, path)
+	}
 	a.look(func(v *arbiter.View, now gitlog.Millis) {
 		who := a.who(by)
 		for _, path := range waits {
 			want := a.want(path, oc.isHub(path))
-			if _, blocked := v.Blocks(who, want, now); blocked || heldAway(oc, by, p.tree, path) {
+			if _, blocked := v.Blocks(who, want, now); blocked || away[path] {
 				out.held[path] = true
 			} else if q := v.Queue(who, want, now); q.Turn == who.Session {
 				out.turns[path] = q.Until
@@ -372,9 +378,6 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 		}
 		if opens {
 			out.peers = peersOf(a, v, oc.clone, who, c.key, now, plans, intents)
-			if oc.relay != nil {
-				out.peers = append(out.peers, oc.relay.peers(by.Branch)...)
-			}
 			for path := range touched {
 				out.queue(a, v, who, a.pathToken(path), path, now)
 			}
@@ -385,6 +388,9 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 			}
 		}
 	})
+	if opens && oc.relay != nil {
+		out.peers = append(out.peers, oc.relay.peers(by.Branch)...)
+	}
 	out.news = slices.DeleteFunc(out.news, func(n News) bool {
 		if n.Kind != NewsNoted {
 			return false
