@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/ed25519"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/relay"
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/daemon/socket"
@@ -150,7 +152,7 @@ func (c *crew) connected() {
 	for _, d := range []*daemon{c.a, c.s} {
 		awaitTrue(c.t, "open at the relay", func() bool {
 			all := d.clones.all()
-			return len(all) == 1 && all[0].relay != nil && all[0].relay.open() != nil
+			return len(all) == 1 && all[0].relay != nil && all[0].relay.open() != nil && all[0].relay.prompt()
 		})
 	}
 	awaitTrue(c.t, "one roster", func() bool {
@@ -277,8 +279,8 @@ func silentHost(t *testing.T) string {
 	return tcp.Addr().String()
 }
 
-// muteHost greets, and opens repositories if asked to, and answers nothing else.
-func muteHost(t *testing.T, opens bool) (address, pin string) {
+// muteHost greets, and opens repositories and gives signs of life where that is wanted, and answers nothing else.
+func muteHost(t *testing.T, opens, lives bool) (address, pin string) {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -314,6 +316,10 @@ func muteHost(t *testing.T, opens bool) (address, pin string) {
 					if opens {
 						_ = stream.Send(wire.Encode(&wire.Opened{Now: gitlog.Now(), Head: m.Head}))
 					}
+				case *wire.Ping:
+					if lives {
+						_ = stream.Send(wire.Encode(&wire.Pong{}))
+					}
 				}
 			})
 		}
@@ -344,7 +350,7 @@ func muteHost(t *testing.T, opens bool) (address, pin string) {
 
 // A relay that opened the repository and then says nothing costs one hook 150 ms, and is dropped.
 func TestARelayThatFallsSilentCostsLittle(t *testing.T) {
-	address, pin := muteHost(t, true)
+	address, pin := muteHost(t, true, false)
 	c := newCrew(t, address, pin)
 	one := begin(c.ash, "one")
 	relay := func() *relayRepository { return c.a.clones.all()[0].relay }
@@ -371,7 +377,7 @@ func TestARelayThatFailsDeniesNothing(t *testing.T) {
 	nobody := absent.Addr().String()
 	_ = absent.Close()
 	other := newRelayHost(t)
-	mute, mutePin := muteHost(t, false)
+	mute, mutePin := muteHost(t, false, false)
 	pin := "sha256:" + strings.Repeat("ab", 32)
 	for what, at := range map[string][2]string{
 		"nobody listens":             {nobody, pin},
@@ -454,4 +460,71 @@ func (l *relayLink) heardAt(at time.Time) {
 	l.mu.Lock()
 	l.heard = at
 	l.mu.Unlock()
+}
+
+// A connection that is there says nothing of a repository that is not followed on it.
+func TestAMirrorThatIsNotFollowedDeniesNothing(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	one, two := begin(c.ash, "one"), begin(c.sam, "two")
+	c.connected()
+	one.edit("src/a.js")
+	knows(t, c.s, 1)
+	if answer := two.about("src/a.js"); answer.Deny == "" {
+		t.Fatal("while it is followed nothing is denied")
+	}
+	relay := c.s.clones.all()[0].relay
+	relay.shut(errors.New("the relay has no room for this repository"))
+	if !relay.link.lately() {
+		t.Fatal("the connection is gone, too")
+	}
+	if answer := two.about("src/a.js"); answer.Deny != "" {
+		t.Errorf("by a mirror of a while ago: %q", answer.Deny)
+	}
+}
+
+// While a relay is told what happened before it was there no hook waits for it.
+func TestNobodyWaitsForARelayThatIsBehind(t *testing.T) {
+	address, pin := muteHost(t, true, true)
+	c := newCrew(t, address, pin)
+	one := begin(c.ash, "one")
+	relay := c.a.clones.all()[0].relay
+	awaitTrue(t, "open", func() bool { return relay.open() != nil }) // and it does not take in the session
+	least := time.Hour
+	for _, path := range []string{"src/a.js", "src/b.js", "src/c.js", "src/d.js", "src/e.js"} {
+		start := time.Now()
+		if denied := one.edit(path); denied != "" {
+			t.Errorf("denied: %q", denied)
+		}
+		least = min(least, time.Since(start))
+		awaitTrue(t, "a sign of life", func() bool { return relay.open() != nil })
+	}
+	if least >= claimTime {
+		t.Errorf("the quickest hook took %v", least)
+	}
+}
+
+// A repository whose relay does not keep up is opened again, on the connection that others are at work on.
+func TestTooMuchThatWaitsHasTheRepositoryOpenedAgain(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	one := begin(c.ash, "one")
+	c.connected()
+	one.edit("src/a.js")
+	knows(t, c.s, 1)
+	relay := c.a.clones.all()[0].relay
+	relay.mu.Lock()
+	conn, since := relay.conn, relay.since
+	relay.mu.Unlock()
+	relay.request(make([]arbiter.Request, maxRelayOutbox+1)...)
+	awaitTrue(t, "opened again", func() bool {
+		relay.mu.Lock()
+		defer relay.mu.Unlock()
+		return relay.conn != nil && relay.since != since
+	})
+	if now := relay.open(); now != conn {
+		t.Errorf("the connection is another one: %v, it was %v", now, conn)
+	}
+	one.edit("src/b.js")
+	knows(t, c.s, 2)
 }

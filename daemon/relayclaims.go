@@ -15,15 +15,15 @@ import (
 // away is the repository at its relay for a site; nil: there is none.
 func (s *site) away() *relayRepository { return s.tree.clone.arbiter.away.Load() }
 
-// heldAway says which session of another machine has a path, as far as is known here; nil: none. sure: the relay was heard lately,
-// so that it is so.
+// heldAway says which session of another machine has a path, as far as is known here; nil: none. sure: what goes on at the relay is
+// followed, and it was heard lately, so that it is so.
 func (s *site) heldAway(w arbiter.Want, path string) (held *heldFile, sure bool) {
 	r := s.away()
 	if r == nil {
 		return nil, false
 	}
 	held = r.heldBy(s.by, s.tree.repo.GitDir, path, w.Class, w.Hub)
-	return held, held != nil && r.link.lately()
+	return held, held != nil && r.follows()
 }
 
 // heldBy is what of another machine blocks a party's write of a path; nil: nothing.
@@ -94,8 +94,8 @@ type relayAsk struct {
 	r    *relayRepository
 	took []occurrence // ClaimAcquired
 
-	settled atomic.Bool // answered in time, or given up: whoever sets it decides
-	answers chan *wire.Answer
+	settled atomic.Bool       // answered in time, or given up: whoever sets it decides
+	answers chan *wire.Answer // nil: nobody waits for one
 }
 
 // askRelays asks for what the hook took: a relay's denial drops it, no answer keeps it. No arbiter is locked.
@@ -106,17 +106,24 @@ func (c *hookCall) askRelays(ctx context.Context) *denial {
 	timer := time.NewTimer(claimTime)
 	defer timer.Stop()
 	for _, ask := range c.asks {
-		ask.answers = make(chan *wire.Answer, 1)
 		conn := ask.r.open()
 		if conn == nil {
-			ask.answers <- nil
-			ask.settled.Store(true)
 			continue
 		}
-		ask.r.link.work(func() { ask.send(conn) })
+		if ask.r.prompt() {
+			ask.answers = make(chan *wire.Answer, 1)
+		} else {
+			ask.settled.Store(true)
+		}
+		if !ask.r.link.work(func() { ask.send(conn) }) {
+			ask.answers = nil
+		}
 	}
 	var refused *denial
 	for _, ask := range c.asks {
+		if ask.answers == nil {
+			continue
+		}
 		var answer *wire.Answer
 		select {
 		case answer = <-ask.answers:
@@ -236,7 +243,9 @@ func (ask *relayAsk) send(conn wire.Conn) {
 		ask.r.refused(err)
 		answer = nil
 	}
-	ask.answers <- answer
+	if ask.answers != nil {
+		ask.answers <- answer
+	}
 	if !ask.settled.CompareAndSwap(false, true) && answer != nil {
 		ask.r.late(ask.took, answer)
 	}

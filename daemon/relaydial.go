@@ -144,6 +144,22 @@ func pauseBefore(nth int, gone time.Duration, chance float64) time.Duration {
 	return time.Duration(float64(pause) * (0.75 + chance/2))
 }
 
-func jittered(nth int, gone time.Duration) time.Duration {
-	return pauseBefore(nth, gone, rand.Float64())
+// retries says when to try again what is to last.
+type retries struct {
+	nth  int       // of the next try
+	gone time.Time // since when it has not lasted
+}
+
+func newRetries() *retries { return &retries{gone: time.Now()} }
+
+// pause is how long to wait before the next try.
+func (t *retries) pause() time.Duration {
+	return pauseBefore(t.nth, time.Since(t.gone), rand.Float64())
+}
+
+// ended takes note that a try has come to its end, after it had lasted so long; 0: it failed.
+func (t *retries) ended(lasted time.Duration) {
+	if t.nth++; lasted > reconnectMost {
+		*t = *newRetries()
+	}
 }

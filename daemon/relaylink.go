@@ -139,13 +139,13 @@ func newRelayLink(d *daemon, at relayAddress, device *gitlog.Device) *relayLink 
 // run connects, and connects again, until the link's end.
 func (l *relayLink) run() {
 	dialer := newDialer(l.at)
-	gone, tries := time.Now(), 0
+	tries := newRetries()
 	for l.ctx.Err() == nil {
-		pause := time.NewTimer(jittered(tries, time.Since(gone)))
+		pause := time.NewTimer(tries.pause())
 		select {
 		case <-pause.C:
 		case <-l.wake:
-			tries = 0
+			tries.nth = 0
 		case <-l.ctx.Done():
 		}
 		pause.Stop()
@@ -154,16 +154,13 @@ func (l *relayLink) run() {
 		}
 		conn, _, err := dialer.connect(l.ctx, l.device.Sign)
 		if err != nil {
-			tries++
+			tries.ended(0)
 			l.fail(err)
 			continue
 		}
 		began := time.Now()
 		l.d.guard("relay", func() { l.serve(conn) })
-		gone = time.Now()
-		if tries++; time.Since(began) > reconnectMost {
-			tries = 0
-		}
+		tries.ended(time.Since(began))
 	}
 }
 
@@ -269,7 +266,7 @@ func (l *relayLink) hear() {
 	l.mu.Unlock()
 }
 
-// lately says whether the relay was heard so lately that what is known of other machines is so.
+// lately says whether the relay was heard so lately that what it said of other machines still counts.
 func (l *relayLink) lately() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -323,7 +320,7 @@ func (l *relayLink) ask(ctx context.Context, conn wire.Conn, m wire.Message) (wi
 // status is how the repository stands with its relay.
 func (r *relayRepository) status() *RelayStatus {
 	r.mu.Lock()
-	s := &RelayStatus{Address: r.link.at.address, Open: r.conn != nil, Problem: r.problem}
+	s := &RelayStatus{Address: r.link.at.address, Open: r.conn != nil && !r.owing, Problem: r.problem}
 	r.mu.Unlock()
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
@@ -343,11 +340,13 @@ type RelayStatus struct {
 	Problem   string `json:"problem,omitempty"`   // why it is not open, a sentence
 }
 
-// work runs f beside the connection, if there is one.
-func (l *relayLink) work(f func()) {
+// work runs f beside the connection; false where there is none.
+func (l *relayLink) work(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil {
-		l.serving.Go(func() { l.d.guard("relay", f) })
+	if l.conn == nil {
+		return false
 	}
+	l.serving.Go(func() { l.d.guard("relay", f) })
+	return true
 }

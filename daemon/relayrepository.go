@@ -21,8 +21,10 @@ const (
 	maxRelayOutbox = 5_000
 	// longAway is how long a machine may have been away without reading first what happened before it asserts its claims again.
 	longAway = time.Minute
-	// quietFor is how long nothing more comes of what had happened.
-	quietFor = 300 * time.Millisecond
+	// quietFor is how long nothing more comes of what had happened, quietMost how long it is waited for: others may be at work there
+	// all the time.
+	quietFor  = 300 * time.Millisecond
+	quietMost = 10 * time.Second
 	// relayActs is how many acts go in one message: each is at most some kilobytes.
 	relayActs = 10
 )
@@ -39,6 +41,9 @@ type relayRepository struct {
 	mu      sync.Mutex
 	clones  []*openClone               // guarded by mu: those that are open, the first is asked for keys
 	conn    wire.Conn                  // guarded by mu: on which it is open; nil: it is not
+	since   time.Time                  // guarded by mu: when it was opened
+	reopen  context.CancelFunc         // guarded by mu: has it opened again; nil: it is not open, or that is done already
+	owing   bool                       // guarded by mu: since it was opened the relay was not told yet all that happened here before
 	problem string                     // guarded by mu: why it is not, a sentence
 	view    *arbiter.View              // guarded by mu: the mirror
 	clock   relayClock                 // guarded by mu
@@ -153,9 +158,9 @@ func (r *relayRepository) blinding() *gitlog.Blinding {
 
 // serve keeps the repository open on a connection until that ends.
 func (r *relayRepository) serve(conn wire.Conn) {
-	began := time.Now()
-	for nth := 0; r.ctx.Err() == nil; nth++ {
-		pause := time.NewTimer(jittered(nth, time.Since(began)))
+	tries := newRetries()
+	for r.ctx.Err() == nil {
+		pause := time.NewTimer(tries.pause())
 		select {
 		case <-pause.C:
 		case <-r.ctx.Done():
@@ -165,22 +170,24 @@ func (r *relayRepository) serve(conn wire.Conn) {
 		}
 		err := errPanicked
 		r.d.guard("relay", func() { err = r.follow(conn) })
-		r.shut(err)
+		tries.ended(r.shut(err))
 	}
 }
 
-// shut notes that the repository is not open any more.
-func (r *relayRepository) shut(err error) {
+// shut notes that the repository is not open any more, and returns how long it was.
+func (r *relayRepository) shut(err error) (lasted time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn != nil {
-		r.conn, r.closed = nil, time.Now()
+		r.conn, r.reopen, r.closed = nil, nil, time.Now()
+		lasted = r.closed.Sub(r.since)
 	}
 	if err != nil {
 		r.problem = err.Error()
 	}
 	r.outbox = nil // what counts of it is told when it is opened again
 	r.idle()
+	return lasted
 }
 
 // follow opens the repository and takes in what happens there until either side ends it.
@@ -228,7 +235,7 @@ func (r *relayRepository) follow(conn wire.Conn) error {
 			if away {
 				r.awaitQuiet(ctx, came)
 			}
-			r.begin(conn, ask.Head)
+			r.begin(conn, ask.Head, cancel)
 			r.tell(ctx, conn)
 		})
 	})
@@ -381,10 +388,13 @@ func (r *relayRepository) learn(found []foundNames) {
 
 // awaitQuiet waits until what happened meanwhile has been read.
 func (r *relayRepository) awaitQuiet(ctx context.Context, came <-chan struct{}) {
+	enough := time.After(quietMost)
 	for {
 		select {
 		case <-came:
 		case <-time.After(quietFor):
+			return
+		case <-enough:
 			return
 		case <-ctx.Done():
 			return
@@ -392,13 +402,17 @@ func (r *relayRepository) awaitQuiet(ctx context.Context, came <-chan struct{}) 
 	}
 }
 
-// begin has claims asked for there from now on, and tells what the relay does not know: sessions, and what they hold.
-func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead) {
+// begin has claims asked for there from now on, and tells what the relay does not know: sessions, and what they hold. reopen ends
+// the following, so that it begins again.
+func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen context.CancelFunc) {
 	r.mu.Lock()
-	r.conn, r.problem, r.head = conn, "", head
+	r.conn, r.since, r.reopen, r.problem, r.head, r.owing = conn, time.Now(), reopen, "", head, true
 	r.mu.Unlock()
 	r.d.log.Info("the repository is open at the relay", "relay", r.link.at.address)
 	r.assert(r.ctx, conn, false)
+	r.mu.Lock()
+	r.owing = len(r.outbox) > 0
+	r.mu.Unlock()
 }
 
 // open returns the connection on which claims are asked for; nil: they are not.
@@ -410,6 +424,21 @@ func (r *relayRepository) open() wire.Conn {
 		return nil
 	}
 	return conn
+}
+
+// prompt says whether the relay can be asked at once: it has heard of all that happened before.
+func (r *relayRepository) prompt() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.owing
+}
+
+// follows says whether what is known of other machines is so: their events come, and the relay was heard lately.
+func (r *relayRepository) follows() bool {
+	r.mu.Lock()
+	open := r.conn != nil
+	r.mu.Unlock()
+	return open && r.link.lately()
 }
 
 // observe takes in what the own arbiter says has happened, for the relay. The arbitration is locked.
@@ -449,9 +478,10 @@ func (r *relayRepository) tellMore() {
 		r.told = make(chan struct{})
 	default:
 	}
-	if len(r.outbox) > maxRelayOutbox {
+	if len(r.outbox) > maxRelayOutbox && r.reopen != nil {
 		r.d.log.Warn("the relay does not keep up")
-		r.conn.Close(0, "too much waits")
+		r.reopen()
+		r.reopen = nil
 	}
 	select {
 	case r.more <- struct{}{}:
@@ -505,7 +535,7 @@ func (r *relayRepository) tell(ctx context.Context, conn wire.Conn) {
 		r.mu.Unlock()
 		r.tellAll(ctx, conn, outbox)
 		r.mu.Lock()
-		r.telling = false
+		r.telling, r.owing = false, false
 		r.idle()
 		r.mu.Unlock()
 	}
@@ -694,23 +724,28 @@ func (r *relayRepository) tick() {
 
 // showRoster has the relay take over a newer roster, and asks for all claims again: their tokens may be others.
 func (r *relayRepository) showRoster(conn wire.Conn, head gitlog.RosterHead) {
-	ctx, cancel := context.WithTimeout(r.ctx, openTime)
-	defer cancel()
-	stream, err := conn.Open(ctx)
-	if err != nil {
-		return
-	}
-	defer stream.Close()
-	defer context.AfterFunc(ctx, func() { stream.Reset(0) })()
-	if err := stream.Send(wire.Encode(&wire.Roster{Repository: r.a.id.repository, Head: head})); err != nil {
-		return
-	}
-	if _, err := r.meet(ctx, stream, head); err != nil {
+	if err := r.offerRoster(conn, head); err != nil {
 		r.refused(err)
 		return
 	}
 	r.mu.Lock()
 	r.head, r.lacking = head, false
 	r.mu.Unlock()
-	r.assert(ctx, conn, true)
+	r.assert(r.ctx, conn, true)
+}
+
+func (r *relayRepository) offerRoster(conn wire.Conn, head gitlog.RosterHead) error {
+	ctx, cancel := context.WithTimeout(r.ctx, openTime)
+	defer cancel()
+	stream, err := conn.Open(ctx)
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	defer context.AfterFunc(ctx, func() { stream.Reset(0) })()
+	if err := stream.Send(wire.Encode(&wire.Roster{Repository: r.a.id.repository, Head: head})); err != nil {
+		return err
+	}
+	_, err = r.meet(ctx, stream, head)
+	return err
 }
