@@ -4,7 +4,7 @@ import "knoot.dev/knoot/daemon/socket"
 
 // agent is what differs between the programs whose hooks this package answers. What they send has one shape.
 type agent struct {
-	pid    string // environment variable with the agent's process
+	pid    string // environment variable with the agent's process; "": there is none
 	events map[string]reply
 	tools  map[string]tool
 }
@@ -23,10 +23,11 @@ type tool struct {
 	path   string // key in tool_input
 	writes bool
 	shell  bool // its input is a command line
+	patch  bool // its input is a patch in the format of apply_patch
 }
 
 // agents are by the name in the installed command, `knoot hook NAME`.
-var agents = map[string]*agent{"claude": &claude}
+var agents = map[string]*agent{"claude": &claude, "codex": &codex}
 
 // background reports whether tasks go on after the turn: it is not held open then.
 func background(h *socket.Hook) bool { return len(h.Tasks) > 0 }

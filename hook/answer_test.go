@@ -11,47 +11,71 @@ import (
 	"knoot.dev/knoot/daemon/socket"
 )
 
-// What Claude Code takes for a denial, a context and a held turn, byte for byte: it ignores a denial that has anything around
-// it, or no hookEventName.
-func TestAnswers(t *testing.T) {
-	all := socket.Answer{Context: "note", Deny: "no", Person: "told", Hold: "wait"}
-	for _, c := range []struct {
-		event  string
-		answer socket.Answer
-		want   string
-	}{
-		{"PreToolUse", socket.Answer{Deny: "sam's agent holds \"x\"\nuse y"},
-			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"sam's agent holds \"x\"\nuse y"}}`},
-		{"PreToolUse", socket.Answer{Deny: "no", Context: "note"},
-			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no","additionalContext":"note"}}`},
-		{"PreToolUse", all,
-			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"no","additionalContext":"note"},"systemMessage":"told"}`},
-		{"PreToolUse", socket.Answer{Context: "<b> & é 😀 \u2028"},
-			`{"hookSpecificOutput":{"hookEventName":"PreToolUse","additionalContext":"<b> & é 😀 \u2028"}}`},
-		{"PreToolUse", socket.Answer{Person: "told"}, ``},
-		{"PreToolUse", socket.Answer{Deny: " \n"}, ``},
-		{"SessionStart", all, `{"hookSpecificOutput":{"hookEventName":"SessionStart","additionalContext":"note"}}`},
-		{"UserPromptSubmit", all, `{"hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":"note"}}`},
-		{"PostToolUse", all, `{"hookSpecificOutput":{"hookEventName":"PostToolUse","additionalContext":"note"}}`},
-		{"PostToolUseFailure", all, `{"hookSpecificOutput":{"hookEventName":"PostToolUseFailure","additionalContext":"note"}}`},
-		{"SubagentStart", all, `{"hookSpecificOutput":{"hookEventName":"SubagentStart","additionalContext":"note"}}`},
-		{"Stop", all, `{"decision":"block","reason":"wait"}`},
-		{"SubagentStop", all, ``},
-		{"PreCompact", all, ``},
-		{"SessionEnd", all, ``},
-		{"SessionStart", socket.Answer{}, ``},
-		{"SessionStart", socket.Answer{Deny: "no", Hold: "wait"}, ``},
-		{"Stop", socket.Answer{Context: "note"}, ``},
-	} {
-		w := newWorld(t)
-		stop := w.daemon(func(*socket.Request) *socket.Response { return &socket.Response{Answer: &c.answer} })
-		want := strings.ReplaceAll(c.want, "\u2028", `\u2028`)
-		if got := w.hook(w.tool(c.event, "Write", "x.go")); got != want {
-			t.Errorf("%s %+v\n got %s\nwant %s", c.event, c.answer, got, want)
+// golden are the rows of testdata/answers.tsv: what an agent is told, byte for byte, for each of its events and each thing that a
+// daemon may have to say.
+type golden struct{ agent, event, what, want string }
+
+func goldenAnswers(t *testing.T) (rows []golden) {
+	t.Helper()
+	for _, line := range lines(t, "answers.tsv") {
+		cells := strings.Split(line, "\t")
+		if len(cells) != 4 {
+			t.Fatalf("%q", line)
 		}
-		stop()
-		if codes := w.failures(); codes != "" {
-			t.Errorf("%s: failures %s", c.event, codes)
+		rows = append(rows, golden{cells[0], cells[1], cells[2], cells[3]})
+	}
+	return rows
+}
+
+// Agents ignore a denial that has anything around it, or no hookEventName.
+func TestAnswers(t *testing.T) {
+	said := map[string]socket.Answer{
+		"context": {Context: "note \"é\"\n<2> \u2028"}, "deny": {Deny: "sam's agent holds till.go\nuse \\"}, "person": {Person: "told"},
+		"hold": {Hold: "it is free"}, "nothing": {},
+	}
+	rows := map[string]int{}
+	w := newWorld(t)
+	var answer socket.Answer
+	w.daemon(func(*socket.Request) *socket.Response { return &socket.Response{Answer: &answer} })
+	for _, c := range goldenAnswers(t) {
+		rows[c.agent+" "+c.event]++
+		answer = socket.Answer{}
+		for what := range strings.FieldsSeq(c.what) {
+			part, known := said[what]
+			if !known {
+				t.Fatalf("%+v", c)
+			}
+			answer.Context += part.Context
+			answer.Deny += part.Deny
+			answer.Person += part.Person
+			answer.Hold += part.Hold
+		}
+		if got := w.run(w.tool(c.event, "Bash", "x.go"), c.agent); got != c.want {
+			t.Errorf("%s, %s: %s\n got %s\nwant %s", c.agent, c.event, c.what, got, c.want)
+		}
+	}
+	if codes := w.failures(); codes != "" {
+		t.Errorf("failures %s", codes)
+	}
+	for name, a := range agents {
+		for event := range a.events {
+			if rows[name+" "+event] != 9 {
+				t.Errorf("%s, %s: %d answers, want 9", name, event, rows[name+" "+event])
+			}
+		}
+	}
+}
+
+func TestBlankAnswersAreNone(t *testing.T) {
+	w := newWorld(t)
+	w.daemon(func(*socket.Request) *socket.Response {
+		return &socket.Response{Answer: &socket.Answer{Context: "\n", Deny: " \n", Person: " ", Hold: " "}}
+	})
+	for name, a := range agents {
+		for event := range a.events {
+			if got := w.run(w.tool(event, "Bash", "x.go"), name); got != "" {
+				t.Errorf("%s, %s: %s", name, event, got)
+			}
 		}
 	}
 }
@@ -61,8 +85,10 @@ func TestATurnIsNotHeldTwice(t *testing.T) {
 	for _, h := range []*socket.Hook{
 		{Event: "Stop", StopHook: true}, {Event: "Stop", Tasks: []socket.Task{{ID: "1"}}}, {Event: "Stop", Repaired: true}, {Event: "SubagentStop"},
 	} {
-		if got := claude.encode(h, hold); len(got) > 0 {
-			t.Errorf("%+v: %s", h, got)
+		for name, a := range agents {
+			if got := a.encode(h, hold); len(got) > 0 {
+				t.Errorf("%s: %+v: %s", name, h, got)
+			}
 		}
 	}
 	if got := claude.encode(&socket.Hook{Event: "Stop"}, nil); len(got) > 0 {

@@ -44,7 +44,7 @@ agent should know, if anything. "knoot init" puts it into the agent's settings; 
 is no need to run it by hand. It never fails: if something is wrong it prints nothing,
 exits 0 and leaves a line for "knoot status".
 
-AGENT is claude.
+AGENT is claude or codex.
 
 FLAGS
   --explain   print what would be asked of the daemon, as JSON, and ask nothing
@@ -106,7 +106,7 @@ func agentOf(args []string) (*agent, error) {
 	if a := agents[args[0]]; a != nil {
 		return a, nil
 	}
-	return nil, fmt.Errorf("%q is no agent that this version knows; it knows claude", args[0])
+	return nil, fmt.Errorf("%q is no agent that this version knows; it knows claude and codex", args[0])
 }
 
 func (p *process) explain(args []string) error {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/hook/patch"
 	"knoot.dev/knoot/hook/shell"
 )
 
@@ -96,8 +97,11 @@ func (a *agent) touches(p *payload, getenv func(string) string) (list []touch, o
 		return nil, false
 	}
 	t := a.tools[p.hook.Tool]
-	if t.shell {
+	switch {
+	case t.shell:
 		return commandTouches(p, getenv)
+	case t.patch:
+		return patchTouches(p)
 	}
 	name := ""
 	switch t.path {
@@ -138,17 +142,48 @@ func commandTouches(p *payload, getenv func(string) string) (list []touch, opaqu
 		}
 	}
 	for _, w := range res.Writes {
-		path := w.Path
-		if !w.Entry {
-			path = realPath(path)
-		} else if dir := realPath(filepath.Dir(path)); dir != "" {
-			path = filepath.Join(dir, filepath.Base(path))
+		path := realPath(w.Path)
+		if w.Entry {
+			path = realEntry(w.Path)
 		}
 		if path != "" {
 			list = append(list, touch{path: path, writes: true, tree: w.Tree})
 		}
 	}
 	return list, res.Opaque
+}
+
+// patchTouches are the files of a patch. One that does not follow the grammar is applied by nobody who is known here, so what
+// else it may do is not.
+func patchTouches(p *payload) (list []touch, opaque bool) {
+	operations, whole := p.patch.End()
+	cwd := realCwd(p.hook.Cwd)
+	for _, o := range operations {
+		for i, path := range o.Paths() {
+			if !filepath.IsAbs(path) {
+				path = filepath.Join(cwd, path)
+			}
+			// What is removed is the entry: of a link not what it points to.
+			if o.Kind == patch.Delete || o.Kind == patch.Move && i == 0 {
+				path = realEntry(path)
+			} else {
+				path = realPath(path)
+			}
+			if path != "" {
+				list = append(list, touch{path: path, writes: true})
+			}
+		}
+	}
+	return list, !whole
+}
+
+// realEntry is realPath of the directory that a path is in: the path itself may be a link.
+func realEntry(path string) string {
+	dir := realPath(filepath.Dir(path))
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, filepath.Base(path))
 }
 
 // places sorts touches by worktree: that of the working directory first, if it is in one, then those of paths outside of it.

@@ -243,24 +243,7 @@ func TestCommandLines(t *testing.T) {
 			t.Errorf("in %s: %.40q: nothing is asked", c.cwd, c.line)
 			continue
 		}
-		var got []string
-		for _, p := range h.Places {
-			text := strings.TrimPrefix(p.Root, base+"/")
-			for _, path := range p.Reads {
-				text += " r:" + path
-			}
-			for _, path := range p.Writes {
-				text += " w:" + path
-			}
-			for _, path := range p.Trees {
-				text += " t:" + path
-			}
-			got = append(got, text)
-		}
-		text := strings.Join(got, " | ")
-		if h.Opaque {
-			text += " opaque"
-		}
+		text := summary(base, h)
 		if text != c.want || !h.Shell || h.Background {
 			t.Errorf("in %s: %.40q: %q, want %q", c.cwd, c.line, text, c.want)
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/hook/patch"
 )
 
 const (
@@ -24,13 +25,14 @@ var errShape = errors.New("not an event of this agent")
 
 // payload is what one event of an agent says, as far as it is of use.
 type payload struct {
-	hook   socket.Hook // all but Agent, Cwd resolved and Places
-	file   string      // tool_input.file_path
-	book   string      // tool_input.notebook_path
-	line   string      // tool_input.command, "" where it is cut
-	cut    bool        // it is longer than maxCommand
-	marked bool        // a byte order mark was in front
-	broken bool        // some of it was not UTF-8
+	hook   socket.Hook   // all but Agent, Cwd resolved and Places
+	file   string        // tool_input.file_path
+	book   string        // tool_input.notebook_path
+	line   string        // tool_input.command, "" where it is cut
+	cut    bool          // it is longer than maxCommand
+	patch  patch.Scanner // of the same, all of it
+	marked bool          // a byte order mark was in front
+	broken bool          // some of it was not UTF-8
 }
 
 // decode reads a payload to its end. Order of keys does not matter, of equal keys the last counts, and a key whose value is
@@ -64,7 +66,7 @@ func decode(src io.Reader) (*payload, error) {
 				return name(&h.Subagent)
 			case "cwd":
 				return name(&h.Cwd)
-			case "prompt_id":
+			case "prompt_id", "turn_id":
 				return name(&h.PromptID)
 			case "tool_name":
 				return name(&h.Tool)
@@ -84,7 +86,7 @@ func decode(src io.Reader) (*payload, error) {
 				h.Tasks, err = tasks(s, name)
 				return err
 			case "tool_input":
-				p.file, p.book, p.line, p.cut, h.Background = "", "", "", false, false
+				p.file, p.book, p.line, p.cut, p.patch, h.Background = "", "", "", false, patch.Scanner{}, false
 				return s.object(func(key string) error {
 					switch key {
 					case "file_path":
@@ -92,7 +94,8 @@ func decode(src io.Reader) (*payload, error) {
 					case "notebook_path":
 						return name(&p.book)
 					case "command":
-						if p.line, p.cut, err = s.text(maxCommand); p.cut {
+						p.patch = patch.Scanner{}
+						if p.line, p.cut, err = s.textTo(maxCommand, &p.patch); p.cut {
 							p.line = ""
 						}
 						return err
@@ -130,7 +133,7 @@ func (p *payload) settle(source string) {
 	case "SessionStart":
 		h.Source = source
 	case "UserPromptSubmit":
-		h.Machine = machineTurn(h.Prompt, source)
+		h.Machine = machineTurn(h.Prompt, source) || h.Subagent != "" // a subagent is prompted by its session
 	}
 	if h.Event != "UserPromptSubmit" {
 		h.Prompt = ""

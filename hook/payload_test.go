@@ -15,8 +15,8 @@ import (
 	"knoot.dev/knoot/daemon/socket"
 )
 
-// lines are those of a file in testdata. claude.jsonl has payloads in the shapes that Claude Code 2.1.332 sends;
-// claude.explain.jsonl says, line for line, what they mean where no file exists.
+// lines are those of a file in testdata. NAME.jsonl has payloads in the shapes that an agent sends (Claude Code 2.1.332, Codex
+// 0.171.0); NAME.explain.jsonl says, line for line, what they mean where no file exists.
 func lines(t testing.TB, file string) []string {
 	t.Helper()
 	data, err := os.ReadFile("testdata/" + file)
@@ -26,63 +26,67 @@ func lines(t testing.TB, file string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-func TestExplainClaude(t *testing.T) {
+func TestExplain(t *testing.T) {
 	w := newWorld(t)
-	payloads, want := lines(t, "claude.jsonl"), lines(t, "claude.explain.jsonl")
-	if len(payloads) != len(want) {
-		t.Fatalf("%d payloads, %d explanations", len(payloads), len(want))
-	}
-	for i := range payloads {
-		if got := w.run(payloads[i], "claude", "--explain"); got != want[i]+"\n" {
-			t.Errorf("%s\n got %s\nwant %s", payloads[i], got, want[i])
+	for name := range agents {
+		payloads, want := lines(t, name+".jsonl"), lines(t, name+".explain.jsonl")
+		if len(payloads) != len(want) {
+			t.Fatalf("%s: %d payloads, %d explanations", name, len(payloads), len(want))
+		}
+		for i := range payloads {
+			if got := w.run(payloads[i], name, "--explain"); got != want[i]+"\n" {
+				t.Errorf("%s\n got %s\nwant %s", payloads[i], got, want[i])
+			}
 		}
 	}
 }
 
 func TestDecodeEachKind(t *testing.T) {
-	seen := map[string]bool{}
-	for _, line := range lines(t, "claude.jsonl") {
-		p, err := decode(strings.NewReader(line))
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
+	for name, a := range agents {
+		seen := map[string]bool{}
+		for _, line := range lines(t, name+".jsonl") {
+			p, err := decode(strings.NewReader(line))
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			h := p.hook
+			sum := sha256.Sum256([]byte(line))
+			if h.Payload != hex.EncodeToString(sum[:]) {
+				t.Errorf("%s: digest %s", line, h.Payload)
+			}
+			seen[h.Event] = true
+			switch h.Event {
+			case "SessionStart":
+				if h.Source != "startup" && h.Source != "resume" {
+					t.Errorf("source %q", h.Source)
+				}
+			case "UserPromptSubmit":
+				typed := strings.HasPrefix(h.Prompt, "round the totals at the till, please — €")
+				if h.Prompt == "" || h.Machine == typed || h.PromptID == "" || h.Source != "" {
+					t.Errorf("%+v", h)
+				}
+			case "Stop":
+				want := []socket.Task{{ID: "a41c0de77b6d2f9e1", Type: "subagent", Status: "running"}}
+				if h.StopHook || name != "claude" {
+					want = nil
+				}
+				if !reflect.DeepEqual(h.Tasks, want) {
+					t.Errorf("tasks %+v", h.Tasks)
+				}
+			case "SessionEnd":
+				if h.Reason != "prompt_input_exit" && h.Reason != "other" {
+					t.Errorf("reason %q", h.Reason)
+				}
+			case "PreToolUse", "PostToolUse", "PostToolUseFailure":
+				if h.Tool == "" || h.ToolUse == "" {
+					t.Errorf("%+v", h)
+				}
+			}
 		}
-		h := p.hook
-		sum := sha256.Sum256([]byte(line))
-		if h.Payload != hex.EncodeToString(sum[:]) {
-			t.Errorf("%s: digest %s", line, h.Payload)
-		}
-		seen[h.Event] = true
-		switch h.Event {
-		case "SessionStart":
-			if h.Source != "startup" && h.Source != "resume" {
-				t.Errorf("source %q", h.Source)
+		for event := range a.events {
+			if !seen[event] {
+				t.Errorf("no payload of %s", event)
 			}
-		case "UserPromptSubmit":
-			typed := strings.HasPrefix(h.Prompt, "round the totals at the till, please — €")
-			if h.Prompt == "" || h.Machine == typed || h.PromptID == "" || h.Source != "" {
-				t.Errorf("%+v", h)
-			}
-		case "Stop":
-			want := []socket.Task{{ID: "a41c0de77b6d2f9e1", Type: "subagent", Status: "running"}}
-			if h.StopHook {
-				want = nil
-			}
-			if !reflect.DeepEqual(h.Tasks, want) {
-				t.Errorf("tasks %+v", h.Tasks)
-			}
-		case "SessionEnd":
-			if h.Reason != "prompt_input_exit" {
-				t.Errorf("reason %q", h.Reason)
-			}
-		case "PreToolUse", "PostToolUse", "PostToolUseFailure":
-			if h.Tool == "" || h.ToolUse == "" {
-				t.Errorf("%+v", h)
-			}
-		}
-	}
-	for event := range claude.events {
-		if !seen[event] {
-			t.Errorf("no payload of %s", event)
 		}
 	}
 }
@@ -175,26 +179,31 @@ func BenchmarkDecode(b *testing.B) {
 	}
 }
 
-// A payload, whatever it is, is answered with silence where no daemon is, and never ends in a panic.
 func FuzzClaudePayload(f *testing.F) {
-	for _, line := range lines(f, "claude.jsonl") {
+	f.Add([]byte(`{"hook_event_name":"PreToolUse","session_id":"s","cwd":"/..//./","tool_name":"Edit","tool_input":{"file_path":"../\u0000/../.git"}}`))
+	fuzzPayload(f, "claude")
+}
+
+// fuzzPayload holds that a payload of an agent, whatever it is, is answered with silence where no daemon is, and never ends in a
+// panic.
+func fuzzPayload(f *testing.F, agent string) {
+	for _, line := range lines(f, agent+".jsonl") {
 		f.Add([]byte(line))
 	}
 	for _, text := range texts {
 		f.Add([]byte(text))
 	}
-	f.Add([]byte(`{"hook_event_name":"PreToolUse","session_id":"s","cwd":"/..//./","tool_name":"Edit","tool_input":{"file_path":"../\u0000/../.git"}}`))
 	w := newWorld(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := *w
 		w.t = t
-		if out := w.hook(string(data)); out != "" {
+		if out := w.run(string(data), agent); out != "" {
 			t.Errorf("%q: said %q", data, out)
 		}
 		if codes := w.failures(); strings.Contains(codes, failPanic) || strings.Contains(codes, " ") {
 			t.Errorf("%q: failures %q", data, codes)
 		}
-		status, out, _ := w.try(string(data), "claude", "--explain")
+		status, out, _ := w.try(string(data), agent, "--explain")
 		var e explanation
 		if status == 0 && (json.Unmarshal([]byte(out), &e) != nil || e.Reads == nil || e.Writes == nil) {
 			t.Errorf("%q: explained %q", data, out)

@@ -33,7 +33,8 @@ type scanner struct {
 	depth int
 	marks bool // a byte order mark was dropped
 	utf8  utf8Check
-	stack []byte // of skip, kept to be used again
+	stack []byte            // of skip, kept to be used again
+	char  [utf8.UTFMax]byte // of an escape
 }
 
 func newScanner(src io.Reader, limit int, seen func([]byte)) *scanner {
@@ -180,7 +181,7 @@ func (s *scanner) object(member func(key string) error) error {
 		if c != '"' {
 			return errSyntax
 		}
-		key, _, err := s.quoted(maxKey)
+		key, _, err := s.quoted(maxKey, nil)
 		if err != nil {
 			return err
 		}
@@ -259,7 +260,11 @@ const maxKey = 64
 
 // text reads a string and keeps its first max bytes, cut between characters; cut says that there were more. A value that is
 // no string is skipped, and is "".
-func (s *scanner) text(max int) (text string, cut bool, err error) {
+func (s *scanner) text(max int) (text string, cut bool, err error) { return s.textTo(max, nil) }
+
+// textTo is text for a string of which all is of use, though not all at once: whole gets it piece by piece. What is not UTF-8
+// in it is still there.
+func (s *scanner) textTo(max int, whole io.Writer) (text string, cut bool, err error) {
 	c, err := s.peek()
 	if err != nil {
 		return "", false, err
@@ -267,7 +272,7 @@ func (s *scanner) text(max int) (text string, cut bool, err error) {
 	if c != '"' {
 		return "", false, s.skip()
 	}
-	return s.quoted(max)
+	return s.quoted(max, whole)
 }
 
 // truth reads a boolean. Any other value is skipped, and is false.
@@ -287,12 +292,15 @@ var plain = func() (t [256]bool) {
 	return t
 }()
 
-// quoted reads the string that begins at the next byte. With max below zero nothing is kept.
-func (s *scanner) quoted(max int) (text string, cut bool, err error) {
+// quoted reads the string that begins at the next byte. With max below zero nothing is kept. whole may be nil.
+func (s *scanner) quoted(max int, whole io.Writer) (text string, cut bool, err error) {
 	s.pos++
 	var kept []byte
 	room := max + utf8.UTFMax // enough to see whether a character crosses the limit
 	keep := func(b ...byte) {
+		if whole != nil {
+			_, _ = whole.Write(b) // none of ours fails
+		}
 		if len(kept)+len(b) <= room {
 			kept = append(kept, b...)
 		} else if max >= 0 {
@@ -329,13 +337,12 @@ func (s *scanner) quoted(max int) (text string, cut bool, err error) {
 			}
 			return valid, cut, nil
 		case c == '\\':
-			var r [utf8.UTFMax]byte
-			n, err := s.escape(&r)
+			n, err := s.escape(&s.char)
 			if err != nil {
 				return "", false, err
 			}
 			if max >= 0 {
-				keep(r[:n]...)
+				keep(s.char[:n]...)
 			}
 		default:
 			return "", false, errSyntax // a control character
@@ -486,7 +493,7 @@ func (s *scanner) skip() error {
 			}
 			continue
 		case '"':
-			if _, _, err := s.quoted(-1); err != nil {
+			if _, _, err := s.quoted(-1, nil); err != nil {
 				return err
 			}
 		case 't':
@@ -533,7 +540,7 @@ func (s *scanner) skipKey() error {
 	if c != '"' {
 		return errSyntax
 	}
-	if _, _, err := s.quoted(-1); err != nil {
+	if _, _, err := s.quoted(-1, nil); err != nil {
 		return err
 	}
 	return s.colon()

@@ -197,15 +197,21 @@ func (w *world) listen(serve func(net.Conn)) (stop func()) {
 	return stop
 }
 
-// asked runs a hook and returns what a daemon was asked that has nothing to say, nil if it was not asked.
+// asked is askedBy Claude Code.
 func (w *world) asked(payload string) *socket.Hook {
+	w.t.Helper()
+	return w.askedBy("claude", payload)
+}
+
+// askedBy runs a hook of an agent and returns what a daemon was asked that has nothing to say, nil if it was not asked.
+func (w *world) askedBy(agent, payload string) *socket.Hook {
 	w.t.Helper()
 	requests := make(chan *socket.Hook, 1)
 	stop := w.daemon(func(req *socket.Request) *socket.Response {
 		requests <- req.Hook
 		return &socket.Response{}
 	})
-	if out := w.hook(payload); out != "" {
+	if out := w.run(payload, agent); out != "" {
 		w.t.Errorf("it said %q", out)
 	}
 	stop()

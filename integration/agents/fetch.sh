@@ -38,3 +38,4 @@ case "$(uname -s)-$(uname -m)" in
   *) echo "the agents are fetched for Linux on x86-64 only" >&2; exit 1 ;;
 esac
 fetch claude @anthropic-ai/claude-agent-sdk-linux-x64 0.3.332 claude
+fetch codex @openai/codex 0.171.0-linux-x64 vendor/x86_64-unknown-linux-musl/bin/codex

@@ -1,0 +1,49 @@
+package hook
+
+// codex is Codex CLI, measured at version 0.171.0. Of its events PermissionRequest and PostCompact are left alone: what they say
+// is known from others. A call that fails is no event of its own: of a patch there is none at all, of a command line the same
+// as of one that succeeds.
+var codex = agent{
+	events: map[string]reply{
+		"SessionStart":     {context: true, start: true},
+		"UserPromptSubmit": {context: true, start: true},
+		"PreToolUse":       {context: true, deny: true, tool: true},
+		"PostToolUse":      {context: true, tool: true},
+		"SubagentStart":    {context: true},
+		"SubagentStop":     {},
+		"PreCompact":       {},
+		"Stop":             {hold: true},
+		"Interrupt":        {},
+		"SessionEnd":       {},
+	},
+	tools: map[string]tool{
+		"apply_patch": {patch: true},
+		"Bash":        {shell: true}, // exec_command and all its kin
+	},
+}
+
+// CodexCommand is the text of the hook that is installed for Codex. It never changes: a person trusts a hook by its text. Codex
+// runs it by the person's own shell, which may be one that reads no `k=$x`, so all of it is one argument of sh.
+const CodexCommand = `sh -c 'k=${KNOOT_BIN:-knoot}; [ "$KNOOT" = off ] || ! command -v "$k" >/dev/null 2>&1 || "$k" hook codex 2>/dev/null; exit 0'`
+
+// codexEndTimeout is the most that Codex gives to the hooks of Interrupt and SessionEnd, in seconds. It warns of more.
+const codexEndTimeout = 3
+
+// CodexGroups are the groups that installing adds to Codex's hooks.json, in the order in which they are written. A person trusts
+// each as it is, timeout and matcher included: whatever is changed here has to be trusted anew.
+func CodexGroups() []Group {
+	// Edit and Write are other names of apply_patch; which of them a version matches by has changed.
+	const files = "apply_patch|Edit|Write|Bash"
+	return []Group{
+		{"SessionStart", "", CodexCommand, hookTimeout},
+		{"UserPromptSubmit", "", CodexCommand, hookTimeout},
+		{"PreToolUse", files, CodexCommand, hookTimeout},
+		{"PostToolUse", files, CodexCommand, hookTimeout},
+		{"SubagentStart", "", CodexCommand, hookTimeout},
+		{"SubagentStop", "", CodexCommand, hookTimeout},
+		{"PreCompact", "", CodexCommand, hookTimeout},
+		{"Stop", "", CodexCommand, hookTimeout},
+		{"Interrupt", "", CodexCommand, codexEndTimeout},
+		{"SessionEnd", "", CodexCommand, codexEndTimeout},
+	}
+}
