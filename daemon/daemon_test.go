@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -53,9 +54,10 @@ func (c *clock) pass(d time.Duration) { c.ms.Add(d.Milliseconds()) }
 
 // machine is a throw-away home with its environment.
 type machine struct {
-	t    testing.TB
-	loc  socket.Location
-	vars map[string]string
+	t     testing.TB
+	loc   socket.Location
+	vars  map[string]string
+	stops map[*daemon]func() // of those that run in this process
 }
 
 func newMachine(t testing.TB) *machine {
@@ -129,15 +131,22 @@ func (m *machine) start(o Options) *daemon {
 	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error, 1)
 	go func() { ran <- d.run(ctx) }()
-	m.t.Cleanup(func() {
+	if m.stops == nil {
+		m.stops = map[*daemon]func(){}
+	}
+	m.stops[d] = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ran; err != nil {
 			m.t.Errorf("run: %v", err)
 		}
 	})
+	m.t.Cleanup(m.stops[d])
 	<-listening
 	return d
 }
+
+// stop ends a daemon that start began, as SIGTERM does.
+func (m *machine) stop(d *daemon) { m.stops[d]() }
 
 // process is a daemon in a process of its own.
 type process struct {

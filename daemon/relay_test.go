@@ -77,6 +77,18 @@ type crew struct {
 
 // newCrew makes machines whose repository names a relay.
 func newCrew(t *testing.T, address, pin string) *crew {
+	c := newStillCrew(t, address, pin)
+	c.a, c.s = c.ash.m.start(Options{}), c.sam.m.start(Options{})
+	for d, r := range map[*daemon]*repository{c.a: c.ash, c.s: c.sam} {
+		if _, err := d.clones.find(t.Context(), r.root); err != nil { // else a slow machine's first hook is over before
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// newStillCrew makes them without a daemon.
+func newStillCrew(t *testing.T, address, pin string) *crew {
 	c := &crew{t: t}
 	m := newMachine(t)
 	home := m.vars["HOME"]
@@ -128,12 +140,6 @@ func newCrew(t *testing.T, address, pin string) *crew {
 	}
 	if _, err := gitlog.Join(ctx, repo, m2.gitlogHome(), gitlog.JoinOptions{Key: made.Key(), Name: "sam", Address: "sam@example.com", Label: "sam's laptop"}); err != nil {
 		t.Fatal(err)
-	}
-	c.a, c.s = m.start(Options{}), m2.start(Options{})
-	for d, r := range map[*daemon]*repository{c.a: c.ash, c.s: c.sam} {
-		if _, err := d.clones.find(ctx, r.root); err != nil { // else a slow machine's first hook is over before
-			t.Fatal(err)
-		}
 	}
 	if os.Getenv("KNOOT_TEST_LOG") != "" {
 		t.Cleanup(func() {

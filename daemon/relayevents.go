@@ -34,16 +34,15 @@ func (r *relayRepository) take(m *wire.Events) {
 	r.clock = relayClock{m.Now, time.Now()}
 	var theirs []occurrence
 	var by []Peer
-	var ours []arbiter.Event
+	var applied, ours []arbiter.Event
 	var mail []relayMail
-	changed := false
 	for i := range m.Events {
 		e := m.Events[i]
 		if e.Order.Compare(r.view.Position()) <= 0 {
 			continue
 		}
 		r.view.Apply(e)
-		changed = true
+		applied = append(applied, e)
 		d, _ := r.names.take(&e, opened[i])
 		switch {
 		case e.Kind == gitlog.RosterChanged:
@@ -62,7 +61,7 @@ func (r *relayRepository) take(m *wire.Events) {
 			by = append(by, r.peer(&e.Who))
 		}
 	}
-	if changed {
+	if len(applied) > 0 {
 		close(r.changed)
 		r.changed = make(chan struct{})
 	}
@@ -81,6 +80,10 @@ func (r *relayRepository) take(m *wire.Events) {
 		r.d.feed.observe(r.a, theirs)
 		r.notice(theirs, by)
 	}
+	// Last: a daemon that ends before hears all of it again.
+	r.mu.Lock()
+	r.keepEvents(applied)
+	r.mu.Unlock()
 }
 
 // openEvent opens what came sealed with an event; nil: there is nothing of it.
@@ -155,7 +158,7 @@ func (r *relayRepository) end(e *arbiter.Event) {
 	other, _ := r.view.Session(e.Other, r.clock.now())
 	o := r.named(*e, relayDetail{})
 	by := r.peer(&other.Who)
-	delete(r.grants, e.Claim)
+	r.dropGrant(e.Claim)
 	r.mu.Unlock()
 	r.a.mu.Lock()
 	h, holds := r.a.sequencer.Claim(e.Claim, r.a.now())

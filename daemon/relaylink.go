@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"maps"
 	"slices"
@@ -88,6 +89,7 @@ func (all *relayLinks) detach(r *relayRepository, oc *openClone) {
 		return
 	}
 	r.a.away.CompareAndSwap(r, nil)
+	r.forsake()
 	if all.byID[r.a.id] == r {
 		delete(all.byID, r.a.id)
 	}
@@ -121,6 +123,7 @@ type relayLink struct {
 
 	mu      sync.Mutex
 	conn    wire.Conn                     // guarded by mu; nil: not connected
+	order   [16]byte                      // guarded by mu: the id of the relay's sequencer
 	opened  map[*relayRepository]struct{} // guarded by mu
 	serving sync.WaitGroup                // what runs for the connection
 	heard   time.Time                     // guarded by mu: when the relay was heard last
@@ -152,16 +155,30 @@ func (l *relayLink) run() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		conn, _, err := dialer.connect(l.ctx, l.device.Sign)
+		conn, welcome, err := dialer.connect(l.ctx, l.device.Sign)
 		if err != nil {
 			tries.ended(0)
 			l.fail(err)
 			continue
 		}
 		began := time.Now()
-		l.d.guard("relay", func() { l.serve(conn) })
+		l.d.guard("relay", func() { l.serve(conn, sequencerOf(welcome)) })
 		tries.ended(time.Since(began))
 	}
+}
+
+// sequencerOf is the id of a relay's sequencer: its order is the same wherever it is reached.
+func sequencerOf(welcome *wire.Welcome) (id [16]byte) {
+	sum := sha256.Sum256(welcome.Key[:])
+	copy(id[:], sum[:])
+	return id
+}
+
+// sequencer is the id of the sequencer of the relay to which the link is connected.
+func (l *relayLink) sequencer() [16]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.order
 }
 
 // fail notes why there is no connection; the log has each reason once.
@@ -177,11 +194,11 @@ func (l *relayLink) fail(err error) {
 }
 
 // serve keeps a connection until it ends.
-func (l *relayLink) serve(conn wire.Conn) {
+func (l *relayLink) serve(conn wire.Conn, sequencer [16]byte) {
 	reached := conn.Addr().String()
 	network := networkTo(reached)
 	l.mu.Lock()
-	l.conn, l.heard, l.suspect, l.problem, l.reached, l.network = conn, time.Now(), false, "", reached, network
+	l.conn, l.order, l.heard, l.suspect, l.problem, l.reached, l.network = conn, sequencer, time.Now(), false, "", reached, network
 	for r := range l.opened {
 		l.serving.Go(func() { r.serve(conn) })
 	}

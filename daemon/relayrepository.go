@@ -25,6 +25,9 @@ const (
 	// all the time.
 	quietFor  = 300 * time.Millisecond
 	quietMost = 10 * time.Second
+	// rotatedLately is how long after a change of the team's keys a starting daemon still reckons with claims by those before: by the
+	// clock of whoever made the change.
+	rotatedLately = gitlog.Millis(24 * 60 * 60 * 1000)
 	// relayActs is how many acts go in one message: each is at most some kilobytes.
 	relayActs = 10
 )
@@ -53,6 +56,9 @@ type relayRepository struct {
 	head    gitlog.RosterHead          // guarded by mu: of the roster that the relay was told
 	lacking bool                       // guarded by mu: the relay has a newer one
 	grants  map[arbiter.ClaimID][]byte // guarded by mu: for claims of this machine
+	tidied  int                        // guarded by mu: with so many grants those of claims that are over are forgotten
+	kept    relayState                 // guarded by mu
+	grace   time.Time                  // guarded by mu: until then the relay grants only what comes with a grant; zero: anything
 	dirs    map[string]string          // guarded by mu: git directories by root
 	outbox  []relayTold                // guarded by mu: what is to be told
 	telling bool                       // guarded by mu: something is being told
@@ -87,9 +93,10 @@ func (c relayClock) local(at gitlog.Millis) time.Time {
 
 func newRelayRepository(l *relayLink, a *arbitration) *relayRepository {
 	r := &relayRepository{link: l, d: l.d, a: a, view: arbiter.New(), names: newRelayNames(l.device.ID), grants: map[arbiter.ClaimID][]byte{},
-		dirs: map[string]string{}, told: make(chan struct{}), more: make(chan struct{}, 1), changed: make(chan struct{})}
+		dirs: map[string]string{}, tidied: grantsTogether, told: make(chan struct{}), more: make(chan struct{}, 1), changed: make(chan struct{})}
 	close(r.told)
 	r.ctx, r.cancel = context.WithCancel(l.ctx)
+	r.recall()
 	return r
 }
 
@@ -126,7 +133,7 @@ func (r *relayRepository) look() error {
 	}
 	roster := oc.clone.Roster()
 	r.mu.Lock()
-	same := r.names.blinding != nil && r.names.blinding.Roster == roster
+	same, first := r.names.blinding != nil && r.names.blinding.Roster == roster, r.names.blinding == nil
 	r.mu.Unlock()
 	if same {
 		return nil
@@ -135,7 +142,17 @@ func (r *relayRepository) look() error {
 	if err != nil {
 		return err
 	}
+	var was *gitlog.Blinding
+	if first {
+		// Others may hold claims by the tokens before, which this daemon has not seen.
+		if was, err = oc.clone.BlindingBefore(r.ctx, b, max(gitlog.Now(), rotatedLately)-rotatedLately); err != nil {
+			r.d.log.Warn("what tokens were made with before is not known", "error", err)
+		}
+	}
 	r.mu.Lock()
+	if first && r.names.blinding == nil && was != nil {
+		r.names.by(was)
+	}
 	if r.names.by(b) {
 		r.wasTill = time.Now().Add(time.Duration(arbiter.Lease) * time.Millisecond)
 	}
@@ -206,6 +223,10 @@ func (r *relayRepository) follow(conn wire.Conn) error {
 	defer stream.Close()
 	defer context.AfterFunc(ctx, func() { stream.Reset(0) })()
 	r.mu.Lock()
+	if !r.kept.follows(r.link.sequencer()) {
+		// Another relay, whose order has nothing to do with that of the one before.
+		r.view, r.grants, r.closed = arbiter.New(), map[arbiter.ClaimID][]byte{}, time.Time{}
+	}
 	ask := &wire.Open{Team: r.a.id.team, Repository: r.a.id.repository, Head: r.names.blinding.Roster.Head, Position: r.view.Position()}
 	away := !r.closed.IsZero() && time.Since(r.closed) > longAway
 	r.mu.Unlock()
@@ -257,7 +278,7 @@ func (r *relayRepository) follow(conn wire.Conn) error {
 			r.take(m)
 		case *wire.GrantIssued:
 			r.mu.Lock()
-			r.grants[m.Claim] = m.Grant
+			r.keepGrant(m.Claim, m.Grant)
 			r.mu.Unlock()
 		case *wire.Farewell:
 			return errors.New("the relay ends, and says to come back")
@@ -343,10 +364,15 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clock = relayClock{opened.Now, time.Now()}
+	if r.grace = (time.Time{}); opened.Grace > 0 {
+		r.grace = time.Now().Add(time.Duration(opened.Grace) * time.Millisecond)
+	}
 	if view != nil {
 		r.view = view
 		r.learn(found)
+		r.keepSnapshot(data)
 	}
+	r.d.log.Info("the repository is open at the relay", "relay", r.link.at.address, "snapshot", len(data))
 	return nil
 }
 
@@ -354,24 +380,29 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 type foundNames struct {
 	detail       relayDetail
 	began        arbiter.Token // the session that says of itself what is in detail; zero: it says something else
+	own          bool          // it is one of this machine
 	path, branch arbiter.Token
 }
 
 // openSnapshot opens what is sealed in a snapshot.
 func openSnapshot(b *gitlog.Blinding, s *arbiter.Snapshot) (found []foundNames) {
-	open := func(kind gitlog.EntryKind, session, began, path, branch arbiter.Token, sealed []byte) {
-		if o := openDetail(b, sealed); o != nil && o.belongs(kind, session) {
-			found = append(found, foundNames{o.detail, began, path, branch})
+	open := func(kind gitlog.EntryKind, who *arbiter.Who, path arbiter.Token, sealed []byte) {
+		if o := openDetail(b, sealed); o != nil && o.belongs(kind, who.Session) {
+			f := foundNames{detail: o.detail, path: path, branch: who.Branch}
+			if kind == gitlog.SessionStarted {
+				f.began, f.own = who.Session, who.Device == b.Device() && o.header.Device == b.Device()
+			}
+			found = append(found, f)
 		}
 	}
-	for _, x := range s.Sessions {
-		open(gitlog.SessionStarted, x.Who.Session, x.Who.Session, arbiter.Token{}, x.Branch, x.Detail)
+	for _, x := range slices.Backward(s.Sessions) { // of two that are one session the one that was seen last counts
+		open(gitlog.SessionStarted, &x.Who, arbiter.Token{}, x.Detail)
 	}
 	for _, x := range s.Claims {
-		open(gitlog.ClaimAcquired, x.Session, arbiter.Token{}, x.Path.Own, x.Branch, x.Detail)
+		open(gitlog.ClaimAcquired, &x.Who, x.Path.Own, x.Detail)
 	}
 	for _, x := range s.Writes {
-		open(gitlog.FileWritten, x.Session, arbiter.Token{}, x.Path.Own, x.Branch, x.Detail)
+		open(gitlog.FileWritten, &x.Who, x.Path.Own, x.Detail)
 	}
 	return found
 }
@@ -381,6 +412,9 @@ func (r *relayRepository) learn(found []foundNames) {
 	for _, f := range found {
 		if f.began != (arbiter.Token{}) {
 			r.names.sessions[f.began] = f.detail
+			if key := (sessionKey{Agent: f.detail.Agent, ID: f.detail.Session}); f.own && r.names.tokens[key] == (arbiter.Token{}) {
+				r.names.tokens[key] = f.began // it began under an earlier daemon, maybe by an earlier epoch
+			}
 		}
 		r.names.learn(f.detail, f.path, f.branch)
 	}
@@ -408,7 +442,6 @@ func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen c
 	r.mu.Lock()
 	r.conn, r.since, r.reopen, r.problem, r.head, r.owing = conn, time.Now(), reopen, "", head, true
 	r.mu.Unlock()
-	r.d.log.Info("the repository is open at the relay", "relay", r.link.at.address)
 	r.assert(r.ctx, conn, false)
 	r.mu.Lock()
 	r.owing = len(r.outbox) > 0
@@ -588,11 +621,30 @@ func (r *relayRepository) refused(err error) {
 	if !errors.As(err, &fault) {
 		return
 	}
-	if fault.Code == wire.RosterStale {
-		r.behind()
+	switch fault.Code {
+	case wire.RosterStale:
+		r.mu.Lock()
+		had := r.names.blinding.Roster.Head.Seq >= fault.Head.Seq
+		r.mu.Unlock()
+		if had { // it came in since
+			r.again()
+		} else {
+			r.behind()
+		}
 		return
+	case wire.Grace:
+		r.mu.Lock()
+		r.grace = time.Now().Add(time.Duration(fault.After) * time.Millisecond)
+		r.mu.Unlock()
 	}
 	r.d.log.Debug("the relay refuses", "code", fault.Code.String(), "error", fault.Text)
+}
+
+// again asks for what the relay does not know, beside the connection.
+func (r *relayRepository) again() {
+	if conn := r.open(); conn != nil {
+		r.link.work(func() { r.assert(r.ctx, conn, false) })
+	}
 }
 
 // fits says whether a message can be sent.
@@ -663,7 +715,7 @@ func (r *relayRepository) translate(o *occurrence) []arbiter.Request {
 		return []arbiter.Request{arbiter.Leave{Who: who, Wants: []arbiter.Want{{ID: o.Claim, Path: path, Class: arbiter.File,
 			Detail: r.names.seal(gitlog.ClaimLeft, who.Session, now, relayDetail{Path: []byte(o.Path), Branch: o.OnBranch})}}}}
 	case gitlog.ClaimReleased:
-		delete(r.grants, o.Claim)
+		r.dropGrant(o.Claim)
 		if o.Reason == arbiter.Expired {
 			return nil // the relay knows the time
 		}
@@ -707,15 +759,23 @@ func (r *relayRepository) tick() {
 	if r.names.was != nil && time.Now().After(r.wasTill) {
 		r.names.forgetWas()
 	}
+	over := !r.grace.IsZero() && time.Now().After(r.grace)
+	if over {
+		r.grace = time.Time{}
+	}
 	conn, head, told := r.conn, gitlog.RosterHead{}, r.head
 	if r.names.blinding != nil {
 		head = r.names.blinding.Roster.Head
 	}
 	lacking := r.lacking && head == told
 	r.mu.Unlock()
+	if over {
+		r.again() // for what came without a grant
+	}
 	if lacking {
 		r.behind()
 	}
+	r.tidy()
 	if conn == nil || head == told || !r.link.answers(conn) {
 		return
 	}

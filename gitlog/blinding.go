@@ -35,23 +35,65 @@ func (c *Clone) Blinding() (*Blinding, error) {
 	if self == nil || !c.inRoom(c.roster.General) {
 		return nil, errors.New("this device is not in the team")
 	}
-	b := &Blinding{Roster: c.roster, Member: self.Member, repository: c.settings.Repository, device: c.device, ring: c.keys, tokens: map[RoomID]TokenKey{}}
-	for id, room := range c.roster.Rooms {
+	b := &Blinding{Roster: c.roster, Member: self.Member, repository: c.settings.Repository, device: c.device, ring: c.keys}
+	return b, b.readTokens()
+}
+
+// readTokens finds the keys of tokens by the roster.
+func (b *Blinding) readTokens() error {
+	b.tokens = map[RoomID]TokenKey{}
+	for id, room := range b.Roster.Rooms {
 		if len(room.Epochs) == 0 {
 			continue
 		}
-		epoch := c.keys[room.Current().RoomEpoch]
+		epoch := b.ring[room.Current().RoomEpoch]
 		if epoch == nil {
 			continue
 		}
-		key, err := epoch.TokenKey(c.roster.Team)
+		key, err := epoch.TokenKey(b.Roster.Team)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		b.tokens[id] = key
 	}
-	return b, nil
+	return nil
 }
+
+// BlindingBefore returns what tokens were made with before they changed last; nil where they never did, or where the roster was
+// not changed after since. Its tokens alone are of use: nothing is sealed by it.
+func (c *Clone) BlindingBefore(ctx context.Context, b *Blinding, since Millis) (*Blinding, error) {
+	if b.Roster.Time <= since {
+		return nil, nil
+	}
+	commits, err := c.rosterCommits(ctx, b.Roster.Head)
+	if err != nil {
+		return nil, err
+	}
+	entries := rosterEntries(commits)
+	chain, err := BeginChain(b.Roster.Team, entries[0])
+	if err != nil {
+		return nil, err
+	}
+	if chain, _, err = chain.Extend(entries[1:]); err != nil {
+		return nil, err
+	}
+	rotated := chain.Rotated()
+	if rotated == 0 {
+		return nil, nil
+	}
+	roster, err := VerifyRoster(b.Roster.Team, commits[:rotated])
+	if err != nil {
+		return nil, err
+	}
+	if err := roster.ReadNames(b.ring); err != nil {
+		return nil, err
+	}
+	before := &Blinding{Roster: roster, Member: b.Member, repository: b.repository, device: b.device, ring: b.ring}
+	return before, before.readTokens()
+}
+
+// Device is the id of this device.
+func (b *Blinding) Device() DeviceID { return b.device.ID }
 
 // SameTokens says whether both make the same tokens of all names.
 func (b *Blinding) SameTokens(other *Blinding) bool {
@@ -152,6 +194,23 @@ func (b *Blinding) Open(data []byte) (LiveHeader, []byte, error) {
 // RosterEntries returns the entries of the accepted roster, without key files, from genesis up to a head: what admits this device to
 // a relay.
 func (c *Clone) RosterEntries(ctx context.Context, head RosterHead) ([][]byte, error) {
+	commits, err := c.rosterCommits(ctx, head)
+	if err != nil {
+		return nil, err
+	}
+	return rosterEntries(commits), nil
+}
+
+func rosterEntries(commits []RosterCommit) [][]byte {
+	entries := make([][]byte, len(commits))
+	for i := range commits {
+		entries[i] = commits[i].Entry
+	}
+	return entries
+}
+
+// rosterCommits returns the accepted roster from genesis up to a head.
+func (c *Clone) rosterCommits(ctx context.Context, head RosterHead) ([]RosterCommit, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	tip, err := openRefs(c.Repo).read(ctx, rosterRef)
@@ -172,9 +231,5 @@ func (c *Clone) RosterEntries(ctx context.Context, head RosterHead) ([][]byte, e
 	if uint64(len(chain)) <= head.Seq {
 		return nil, fmt.Errorf("the roster here has %d entries, and goes up to %d", len(chain), head.Seq)
 	}
-	entries := make([][]byte, head.Seq+1)
-	for i := range entries {
-		entries[i] = chain[i].Entry
-	}
-	return entries, nil
+	return chain[:head.Seq+1], nil
 }

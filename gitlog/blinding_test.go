@@ -65,6 +65,13 @@ func TestBlindingsOfTwoDevicesAgree(t *testing.T) {
 	if after.SameTokens(two) {
 		t.Error("the tokens of a new epoch are those of the one before")
 	}
+	before, err := a.BlindingBefore(t.Context(), after, after.Roster.Time-1)
+	if err != nil || before == nil || !before.SameTokens(two) {
+		t.Errorf("before the epoch there was %v, %v: want what bob has", before, err)
+	}
+	if before, err := a.BlindingBefore(t.Context(), after, after.Roster.Time); err != nil || before != nil {
+		t.Errorf("long after the epoch there was %v, %v: want nothing", before, err)
+	}
 	if sealed, err = after.Seal("", Message, session, 2, 6, []byte("among us")); err != nil {
 		t.Fatal(err)
 	}

@@ -9,14 +9,6 @@ import (
 	"testing"
 )
 
-func entriesOf(chain []RosterCommit) [][]byte {
-	var entries [][]byte
-	for _, commit := range chain {
-		entries = append(entries, commit.Entry)
-	}
-	return entries
-}
-
 // chainOf reads a drawn roster as a relay does.
 func bareChain(t *testing.T, d *drawn) *Chain {
 	t.Helper()
@@ -24,7 +16,7 @@ func bareChain(t *testing.T, d *drawn) *Chain {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, n, err := c.Extend(entriesOf(d.chain[1:]))
+	c, n, err := c.Extend(rosterEntries(d.chain[1:]))
 	if err != nil || n != len(d.chain)-1 {
 		t.Fatalf("%d of %d entries: %v", n, len(d.chain)-1, err)
 	}
