@@ -680,6 +680,9 @@ func (c *hookCall) rerecord(ctx context.Context, wt *worktree) {
 	if err := wt.clone.clone.Rerecord(ctx, wt.tree, c.key.String(), since, slices.Compact(changed)); err != nil {
 		c.d.log.Warn("cannot record the files of a turn's facts again", "repository", wt.clone.common, "error", err)
 	}
+	if wt.clone.relay != nil {
+		wt.clone.relay.remembered()
+	}
 }
 
 // instructionFiles are what agents read by themselves, in a directory.

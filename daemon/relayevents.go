@@ -36,6 +36,7 @@ func (r *relayRepository) take(m *wire.Events) {
 	var by []Peer
 	var applied, ours []arbiter.Event
 	var mail []relayMail
+	var memory []relaySegment
 	for i := range m.Events {
 		e := m.Events[i]
 		if e.Order.Compare(r.view.Position()) <= 0 {
@@ -43,6 +44,12 @@ func (r *relayRepository) take(m *wire.Events) {
 		}
 		r.view.Apply(e)
 		applied = append(applied, e)
+		if e.Kind == gitlog.MemoryPublished {
+			if s, ok := r.segmentOf(&e, opened[i]); ok {
+				memory = append(memory, s)
+			}
+			continue
+		}
 		d, _ := r.names.take(&e, opened[i])
 		switch {
 		case e.Kind == gitlog.RosterChanged:
@@ -76,6 +83,9 @@ func (r *relayRepository) take(m *wire.Events) {
 			}
 		})
 	}
+	if len(memory) > 0 {
+		r.link.work(func() { r.hearMemory(memory) }) // it opens seals, and writes them down
+	}
 	if len(theirs) > 0 {
 		r.d.feed.observe(r.a, theirs)
 		r.notice(theirs, by)
@@ -88,7 +98,11 @@ func (r *relayRepository) take(m *wire.Events) {
 
 // openEvent opens what came sealed with an event; nil: there is nothing of it.
 func openEvent(b *gitlog.Blinding, e *arbiter.Event) *openedDetail {
-	if o := openDetail(b, e.Detail); o != nil && o.belongs(e.Kind, e.Session) {
+	session := e.Session
+	if e.Kind == gitlog.MemoryPublished { // it belongs to no session, and is sealed under the device's id
+		session = arbiter.Token(e.Device)
+	}
+	if o := openDetail(b, e.Detail); o != nil && o.belongs(e.Kind, session) {
 		return o
 	}
 	return nil

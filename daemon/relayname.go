@@ -23,6 +23,8 @@ type relayDetail struct {
 	ID     string `cbor:"9,keyasint,omitempty"`
 	To     string `cbor:"10,keyasint,omitempty"`
 	Urgent bool   `cbor:"11,keyasint,omitempty"`
+	// Of MemoryPublished: the files of the segment, in room order, as they are stored.
+	Segment [][]byte `cbor:"12,keyasint,omitempty"`
 }
 
 func (d relayDetail) encode() []byte {

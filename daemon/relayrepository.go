@@ -41,30 +41,32 @@ type relayRepository struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu      sync.Mutex
-	clones  []*openClone               // guarded by mu: those that are open, the first is asked for keys
-	conn    wire.Conn                  // guarded by mu: on which it is open; nil: it is not
-	since   time.Time                  // guarded by mu: when it was opened
-	reopen  context.CancelFunc         // guarded by mu: has it opened again; nil: it is not open, or that is done already
-	owing   bool                       // guarded by mu: since it was opened the relay was not told yet all that happened here before
-	problem string                     // guarded by mu: why it is not, a sentence
-	view    *arbiter.View              // guarded by mu: the mirror
-	clock   relayClock                 // guarded by mu
-	closed  time.Time                  // guarded by mu: when it was last open; zero: never
-	names   relayNames                 // guarded by mu
-	wasTill time.Time                  // guarded by mu: until then names.was counts
-	head    gitlog.RosterHead          // guarded by mu: of the roster that the relay was told
-	lacking bool                       // guarded by mu: the relay has a newer one
-	grants  map[arbiter.ClaimID][]byte // guarded by mu: for claims of this machine
-	tidied  int                        // guarded by mu: with so many grants those of claims that are over are forgotten
-	kept    relayState                 // guarded by mu
-	grace   time.Time                  // guarded by mu: until then the relay grants only what comes with a grant; zero: anything
-	dirs    map[string]string          // guarded by mu: git directories by root
-	outbox  []relayTold                // guarded by mu: what is to be told
-	telling bool                       // guarded by mu: something is being told
-	told    chan struct{}              // guarded by mu: closed when nothing is to be told
-	more    chan struct{}              // there is something in the outbox
-	changed chan struct{}              // guarded by mu: closed at the next change of the mirror
+	mu       sync.Mutex
+	clones   []*openClone               // guarded by mu: those that are open, the first is asked for keys
+	conn     wire.Conn                  // guarded by mu: on which it is open; nil: it is not
+	since    time.Time                  // guarded by mu: when it was opened
+	reopen   context.CancelFunc         // guarded by mu: has it opened again; nil: it is not open, or that is done already
+	owing    bool                       // guarded by mu: since it was opened the relay was not told yet all that happened here before
+	problem  string                     // guarded by mu: why it is not, a sentence
+	view     *arbiter.View              // guarded by mu: the mirror
+	clock    relayClock                 // guarded by mu
+	closed   time.Time                  // guarded by mu: when it was last open; zero: never
+	names    relayNames                 // guarded by mu
+	wasTill  time.Time                  // guarded by mu: until then names.was counts
+	head     gitlog.RosterHead          // guarded by mu: of the roster that the relay was told
+	lacking  bool                       // guarded by mu: the relay has a newer one
+	grants   map[arbiter.ClaimID][]byte // guarded by mu: for claims of this machine
+	tidied   int                        // guarded by mu: with so many grants those of claims that are over are forgotten
+	kept     relayState                 // guarded by mu
+	grace    time.Time                  // guarded by mu: until then the relay grants only what comes with a grant; zero: anything
+	dirs     map[string]string          // guarded by mu: git directories by root
+	outbox   []relayTold                // guarded by mu: what is to be told
+	telling  bool                       // guarded by mu: something is being told
+	told     chan struct{}              // guarded by mu: closed when nothing is to be told
+	more     chan struct{}              // there is something in the outbox
+	memory   chan struct{}              // there may be something of the memory to tell, or to look at again
+	unopened []relaySegment             // guarded by mu: what waits for a newer state of the team
+	changed  chan struct{}              // guarded by mu: closed at the next change of the mirror
 }
 
 // relayTold is what the relay is told: an event of the own arbiter, or a request.
@@ -93,7 +95,7 @@ func (c relayClock) local(at gitlog.Millis) time.Time {
 
 func newRelayRepository(l *relayLink, a *arbitration) *relayRepository {
 	r := &relayRepository{link: l, d: l.d, a: a, view: arbiter.New(), names: newRelayNames(l.device.ID), grants: map[arbiter.ClaimID][]byte{},
-		dirs: map[string]string{}, tidied: grantsTogether, told: make(chan struct{}), more: make(chan struct{}, 1), changed: make(chan struct{})}
+		dirs: map[string]string{}, tidied: grantsTogether, told: make(chan struct{}), more: make(chan struct{}, 1), memory: make(chan struct{}, 1), changed: make(chan struct{})}
 	close(r.told)
 	r.ctx, r.cancel = context.WithCancel(l.ctx)
 	r.recall()
@@ -163,6 +165,7 @@ func (r *relayRepository) look() error {
 	r.mu.Lock()
 	r.learn(found)
 	r.mu.Unlock()
+	r.remembered()
 	return nil
 }
 
@@ -257,6 +260,7 @@ func (r *relayRepository) follow(conn wire.Conn) error {
 				r.awaitQuiet(ctx, came)
 			}
 			r.begin(conn, ask.Head, cancel)
+			work.Go(func() { r.d.guard("relay", func() { r.tellMemory(ctx, conn) }) })
 			r.tell(ctx, conn)
 		})
 	})

@@ -70,6 +70,9 @@ func (s *syncLoop) changed(fact bool) {
 	}
 	s.mu.Unlock()
 	s.nudge()
+	if fact && s.oc.relay != nil {
+		s.oc.relay.remembered()
+	}
 }
 
 // fetchSoon fetches, unless that was just done.

@@ -59,6 +59,7 @@ type Clone struct {
 	withheld   map[string]bool    // refs with a segment whose roster head is not in our chain: nothing is sealed
 	refused    map[string]Hash    // kept refs by what the inbox had when it was refused
 	unkept     int                // segments read since the index was written
+	heard      []*heardSegment    // what came through a relay, and not yet from the host
 }
 
 // logKey is a log as one namespace has it.
@@ -228,7 +229,16 @@ func (c *Clone) startWriting() error {
 		return err
 	}
 	c.journal = j
-	return c.addJournal(j)
+	if err := c.addJournal(j); err != nil {
+		return err
+	}
+	// Another process may have heard more since this clone was opened.
+	if err := c.readHeard(); err != nil {
+		return err
+	}
+	c.addHeard()
+	c.sweepHeard()
+	return nil
 }
 
 // Writable says whether this process holds the lock.

@@ -218,7 +218,7 @@ type Stored struct {
 	Writer     WriterID
 	Log        LogKind
 	Generation uint64
-	Seq        uint64 // of its segment; 0: still in this clone's journal
+	Seq        uint64 // of its segment; 0: still in this clone's journal, or heard through a relay and not from the host yet
 	FirstSeen  Millis // when this clone first had it; lifetimes count from the earlier of this and Time
 }
 

@@ -38,7 +38,14 @@ func (c *Clone) load(ctx context.Context, found []ref) error {
 	if err := j.read(); err != nil {
 		return err
 	}
-	return c.addJournal(j)
+	if err := c.addJournal(j); err != nil {
+		return err
+	}
+	if err := c.readHeard(); err != nil {
+		return err
+	}
+	c.addHeard()
+	return nil
 }
 
 func (c *Clone) reset() {
@@ -96,7 +103,7 @@ func (c *Clone) refreshTo(ctx context.Context, found []ref) error {
 	return nil
 }
 
-// reload reads everything again; the journal's entries stay.
+// reload reads everything again; the journal's entries stay, and what was heard is judged again.
 func (c *Clone) reload(ctx context.Context) error {
 	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
 	if err != nil {
@@ -126,8 +133,11 @@ func (c *Clone) replay(ctx context.Context, found []ref) error {
 	}
 	c.merge(fresh)
 	if c.journal != nil {
-		return c.addJournal(c.journal)
+		if err := c.addJournal(c.journal); err != nil {
+			return err
+		}
 	}
+	c.addHeard()
 	return nil
 }
 
@@ -401,13 +411,24 @@ func (c *Clone) merge(fresh []*logReading) {
 			c.add(s)
 		}
 	}
+	if len(fresh) > 0 && len(c.heard) > 0 {
+		c.dropBrought()
+	}
 }
 
-// add takes one entry in. The same entry again (from git after the journal, or from two refs) changes only its place.
+// add takes one entry in. The same entry again (from git after the journal or the relay, or from two refs) changes only its place.
 func (c *Clone) add(s *Stored) {
 	if had := c.entries[s.ID()]; had != nil {
-		if had.Seq == 0 {
+		switch {
+		case had.Seq != 0 || s.Seq == 0:
+		case had.Event != nil:
 			had.Writer, had.Generation, had.Seq, had.Epoch = s.Writer, s.Generation, s.Seq, s.Epoch
+		default: // a copy: whoever has the entry from memory reads it without our lock
+			if had.FirstSeen != 0 {
+				s.FirstSeen = min(had.FirstSeen, s.FirstSeen)
+			}
+			c.entries[s.ID()] = s
+			c.memory.Add(s)
 		}
 		return
 	}

@@ -1,0 +1,169 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/gitlog"
+)
+
+const (
+	// memoryAgain is after how long a relay that did not take a segment is told it again.
+	memoryAgain = 5 * time.Second
+	// maxUnopened bounds the segments that wait for a newer state of the team; the oldest goes first, and comes by git.
+	maxUnopened = 64
+)
+
+// relaySegment is a segment of a memory log as it came with an event.
+type relaySegment struct {
+	device gitlog.DeviceID
+	files  [][]byte // nil: sealed cannot be opened yet
+	sealed []byte   // the live payload
+}
+
+// remembered has the relay told what is new in the memory of this machine's clones.
+func (r *relayRepository) remembered() {
+	select {
+	case r.memory <- struct{}{}:
+	default:
+	}
+}
+
+// tellMemory tells the relay, until ctx ends, the segments of own memory that the host has not confirmed: those that stand already,
+// and each new one at once. A connection is told each once; machines that have one pass over it.
+func (r *relayRepository) tellMemory(ctx context.Context, conn wire.Conn) {
+	told := map[gitlog.WriterID]uint64{}
+	for {
+		r.hearUnopened()
+		var again <-chan time.Time
+		if !r.tellNewMemory(ctx, conn, told) {
+			again = time.After(memoryAgain)
+		}
+		select {
+		case <-r.memory:
+		case <-again:
+		case <-ctx.Done():
+			return
+		case <-conn.Done():
+			return
+		}
+	}
+}
+
+// tellNewMemory tells what was not told yet; false where something has to be told again.
+func (r *relayRepository) tellNewMemory(ctx context.Context, conn wire.Conn, told map[gitlog.WriterID]uint64) bool {
+	for _, oc := range r.all() {
+		writer := oc.clone.Writer()
+		segments, last, err := oc.clone.Unconfirmed(ctx, told[writer])
+		if err != nil {
+			if ctx.Err() == nil {
+				r.d.log.Warn("what is remembered cannot be told to the relay", "repository", oc.common, "error", err)
+			}
+			return false
+		}
+		for _, s := range segments {
+			if err := r.tellSegment(ctx, conn, s.Files); err != nil {
+				r.refused(err)
+				return false
+			}
+			told[writer] = s.Seq
+		}
+		told[writer] = last
+	}
+	return true
+}
+
+// all are the clones that are open.
+func (r *relayRepository) all() []*openClone {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.clones)
+}
+
+// tellSegment tells a segment, sealed once more for all members: a relay is not told whose log it is, nor which rooms.
+func (r *relayRepository) tellSegment(ctx context.Context, conn wire.Conn, files [][]byte) error {
+	ctx, cancel := context.WithTimeout(ctx, relayRequest)
+	defer cancel()
+	r.mu.Lock()
+	// It belongs to no session; a device's own id stands for that.
+	sealed := r.names.seal(gitlog.MemoryPublished, arbiter.Token(r.names.device), r.clock.now(), relayDetail{Segment: files})
+	m := &wire.Append{Repository: r.a.id.repository, Head: r.names.blinding.Roster.Head, Acts: []arbiter.Request{declare(arbiter.Who{}, gitlog.MemoryPublished, sealed)}}
+	r.mu.Unlock()
+	if sealed == nil || !fits(m) {
+		return nil // it goes by git
+	}
+	_, err := r.link.ask(ctx, conn, m)
+	return err
+}
+
+// segmentOf is the segment that came with an event; false where it came before. mu is held.
+func (r *relayRepository) segmentOf(e *arbiter.Event, opened *openedDetail) (relaySegment, bool) {
+	s := relaySegment{device: e.Device, sealed: e.Detail}
+	if opened == nil {
+		return s, true // its key, or its device, may be of a state of the team that is still to come
+	}
+	s.files = opened.detail.Segment
+	return s, len(s.files) > 0 && r.names.counters.Take(opened.header) == nil
+}
+
+// hearMemory takes in segments that came through the relay. Those by a newer state of the team wait for that.
+func (r *relayRepository) hearMemory(segments []relaySegment) {
+	var behind []relaySegment
+	for _, s := range segments {
+		if s.files == nil || !r.hearSegment(&s) {
+			behind = append(behind, s)
+		}
+	}
+	if len(behind) == 0 {
+		return
+	}
+	r.mu.Lock()
+	r.unopened = append(r.unopened, behind...)
+	r.unopened = slices.Delete(r.unopened, 0, max(0, len(r.unopened)-maxUnopened))
+	r.mu.Unlock()
+	r.behind()
+}
+
+// hearSegment gives a segment to the clones here; false where one of them lacks the state of the team that it goes by.
+func (r *relayRepository) hearSegment(s *relaySegment) (judged bool) {
+	judged = true
+	for _, oc := range r.all() {
+		news, err := oc.clone.Hear(s.device, s.files)
+		switch {
+		case errors.Is(err, gitlog.ErrRosterBehind):
+			judged = false
+		case errors.Is(err, gitlog.ErrNewer): // it comes by git, where it is counted
+		case err != nil:
+			r.d.log.Warn("what another machine remembered is refused", "repository", oc.common, "device", s.device.String(), "error", err)
+		case news:
+			oc.warm()
+		}
+	}
+	return judged
+}
+
+// hearUnopened looks again at what waits for another state of the team, which may be here now.
+func (r *relayRepository) hearUnopened() {
+	r.mu.Lock()
+	waiting, b := r.unopened, r.names.blinding
+	r.unopened = nil
+	r.mu.Unlock()
+	var still []relaySegment
+	for _, s := range waiting {
+		if s.files == nil {
+			if o := openDetail(b, s.sealed); o != nil && o.belongs(gitlog.MemoryPublished, arbiter.Token(s.device)) {
+				s.files = o.detail.Segment
+			}
+		}
+		if s.files == nil || !r.hearSegment(&s) {
+			still = append(still, s)
+		}
+	}
+	r.mu.Lock()
+	r.unopened = append(still, r.unopened...)
+	r.mu.Unlock()
+}
