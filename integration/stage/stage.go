@@ -123,6 +123,7 @@ type Person struct {
 	KnootHome string   // ~/.knoot, unless shared with another person
 	Bin       string   // the folder of knoot and knootd
 	Extra     []string // environment beside what Env makes
+	Inside    []string // words before the daemon's command line: they say on which machine of a Network it runs
 }
 
 // NewPerson makes a person. Hooks that run for them start no daemon, unless the test writes another config.toml.
@@ -268,7 +269,11 @@ type Daemon struct {
 // StartDaemon starts the person's daemon and waits until it answers. It ends with the test.
 func (p *Person) StartDaemon() *Daemon {
 	p.t.Helper()
-	d := &Daemon{command: p.Command(p.Home, "knoot", "daemon"), ended: make(chan struct{})}
+	command := p.Command(p.Home, "knoot", "daemon")
+	if len(p.Inside) > 0 {
+		command = p.Command(p.Home, p.Inside[0], append(p.Inside[1:len(p.Inside):len(p.Inside)], command.Args...)...)
+	}
+	d := &Daemon{command: command, ended: make(chan struct{})}
 	d.command.Stdout, d.command.Stderr = &d.output, &d.output
 	check(p.t, d.command.Start())
 	go func() {
@@ -320,6 +325,14 @@ func (p *Person) Socketed(request any) map[string]any {
 		p.t.Fatalf("the daemon answers %v", answer["error"])
 	}
 	return answer
+}
+
+// Asked asks the person's daemon about a clone, and reads what it answers.
+func (p *Person) Asked(op, dir string, answer any) {
+	p.t.Helper()
+	body, err := json.Marshal(p.Socketed(map[string]any{"op": op, "version": Version, "dir": dir})["body"])
+	check(p.t, err)
+	check(p.t, json.Unmarshal(body, answer))
 }
 
 // Frozen stops the daemon where it is, as a machine without memory does, and returns what lets it go on.
