@@ -186,11 +186,11 @@ func (n *relayNames) take(e *arbiter.Event, o *openedDetail) (d relayDetail, ok 
 // learn takes over what tokens of another machine's path and branch stand for, where that is so.
 func (n *relayNames) learn(d relayDetail, path, branch arbiter.Token) {
 	if len(d.Path) > 0 {
-		if p, ok := n.path(string(d.Path)); ok && p.Own == path {
+		if p, ok := n.path(string(d.Path)); ok && (p.Own == path || p.Was != nil && p.Was.Own == path) {
 			n.learnPath(path, string(d.Path))
 		}
 	}
-	if d.Branch != "" && arbiter.Token(n.blinding.Branch(d.Branch, "")) == branch {
+	if d.Branch != "" && (arbiter.Token(n.blinding.Branch(d.Branch, "")) == branch || n.was != nil && arbiter.Token(n.was.Branch(d.Branch, "")) == branch) {
 		n.learnBranch(branch, d.Branch)
 	}
 }

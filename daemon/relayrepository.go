@@ -330,10 +330,16 @@ func (r *relayRepository) meet(ctx context.Context, stream wire.Stream, head git
 // behind fetches the roster that the relay has.
 func (r *relayRepository) behind() {
 	r.mu.Lock()
+	again := r.lacking
 	r.lacking = true
 	r.mu.Unlock()
-	if oc := r.clone(); oc != nil {
+	oc := r.clone()
+	switch {
+	case oc == nil:
+	case again:
 		oc.sync.fetchSoon()
+	default:
+		oc.sync.fetchNow() // no claim is asked for until it is here
 	}
 }
 
@@ -520,6 +526,11 @@ func (r *relayRepository) tellMore() {
 		r.reopen()
 		r.reopen = nil
 	}
+	r.wake()
+}
+
+// wake has what waits told.
+func (r *relayRepository) wake() {
 	select {
 	case r.more <- struct{}{}:
 	default:
@@ -570,26 +581,33 @@ func (r *relayRepository) tell(ctx context.Context, conn wire.Conn) {
 		outbox := r.outbox
 		r.outbox, r.telling = nil, len(outbox) > 0
 		r.mu.Unlock()
-		r.tellAll(ctx, conn, outbox)
+		rest := r.tellAll(ctx, conn, outbox)
 		r.mu.Lock()
-		r.telling, r.owing = false, false
+		r.outbox = append(rest, r.outbox...)
+		r.telling, r.owing = false, len(rest) > 0
 		r.idle()
 		r.mu.Unlock()
 	}
 }
 
-func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []relayTold) {
+// tellAll tells the relay what happened, in its order. It returns what the relay did not take because its tokens go by another
+// roster: that is told again under others.
+func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []relayTold) (rest []relayTold) {
 	var acts []arbiter.Request
-	send := func() {
+	begun := 0 // what acts are of
+	send := func(end int) (taken bool) {
 		for part := range slices.Chunk(acts, relayActs) {
 			r.mu.Lock()
 			head := r.names.blinding.Roster.Head
 			r.mu.Unlock()
-			r.post(ctx, conn, &wire.Append{Repository: r.a.id.repository, Head: head, Acts: part})
+			if !r.post(ctx, conn, &wire.Append{Repository: r.a.id.repository, Head: head, Acts: part}) {
+				return false
+			}
 		}
-		acts = nil
+		acts, begun = nil, end
+		return true
 	}
-	for _, each := range outbox {
+	for i, each := range outbox {
 		requests := []arbiter.Request{each.request}
 		if each.happened != nil {
 			r.locate(ctx, each.happened.Root)
@@ -597,26 +615,37 @@ func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []
 		}
 		for _, q := range requests {
 			if release, ok := q.(arbiter.Release); ok {
-				send()
+				if !send(i) {
+					return outbox[begun:]
+				}
 				r.post(ctx, conn, &wire.Release{Repository: r.a.id.repository, Release: release})
 				continue
 			}
 			acts = append(acts, q)
 		}
+		if len(acts) >= relayActs && !send(i+1) {
+			return outbox[begun:]
+		}
 	}
-	send()
+	if !send(len(outbox)) {
+		return outbox[begun:]
+	}
+	return nil
 }
 
-// post asks for something whose answer changes nothing here.
-func (r *relayRepository) post(ctx context.Context, conn wire.Conn, m wire.Message) {
+// post asks for something whose answer changes nothing here. false: the relay does not take it by this roster.
+func (r *relayRepository) post(ctx context.Context, conn wire.Conn, m wire.Message) bool {
 	if !fits(m) {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, relayRequest)
 	defer cancel()
-	if _, err := r.link.ask(ctx, conn, m); err != nil {
+	_, err := r.link.ask(ctx, conn, m)
+	if err != nil {
 		r.refused(err)
 	}
+	var fault *wire.Fault
+	return !errors.As(err, &fault) || fault.Code != wire.RosterStale
 }
 
 // refused looks at why the relay did not do something.
@@ -628,13 +657,14 @@ func (r *relayRepository) refused(err error) {
 	switch fault.Code {
 	case wire.RosterStale:
 		r.mu.Lock()
-		had := r.names.blinding.Roster.Head.Seq >= fault.Head.Seq
+		head := r.names.blinding.Roster.Head
 		r.mu.Unlock()
-		if had { // it came in since
+		switch {
+		case head == fault.Head: // it came in since
 			r.again()
-		} else {
+		case head.Seq <= fault.Head.Seq:
 			r.behind()
-		}
+		} // else the relay is shown it in a moment, and asked for all claims then
 		return
 	case wire.Grace:
 		r.mu.Lock()
@@ -644,8 +674,9 @@ func (r *relayRepository) refused(err error) {
 	r.d.log.Debug("the relay refuses", "code", fault.Code.String(), "error", fault.Text)
 }
 
-// again asks for what the relay does not know, beside the connection.
+// again tells the relay what it did not take, and asks for what it does not know, beside the connection.
 func (r *relayRepository) again() {
+	r.wake()
 	if conn := r.open(); conn != nil {
 		r.link.work(func() { r.assert(r.ctx, conn, false) })
 	}
@@ -796,6 +827,7 @@ func (r *relayRepository) showRoster(conn wire.Conn, head gitlog.RosterHead) {
 	r.head, r.lacking = head, false
 	r.mu.Unlock()
 	r.assert(r.ctx, conn, true)
+	r.wake() // for what was not taken before
 }
 
 func (r *relayRepository) offerRoster(conn wire.Conn, head gitlog.RosterHead) error {

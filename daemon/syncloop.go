@@ -75,6 +75,14 @@ func (s *syncLoop) changed(fact bool) {
 	}
 }
 
+// fetchNow fetches: there is something new.
+func (s *syncLoop) fetchNow() {
+	s.mu.Lock()
+	sooner(&s.fetchAt, s.oc.d.options.Now())
+	s.mu.Unlock()
+	s.nudge()
+}
+
 // fetchSoon fetches, unless that was just done.
 func (s *syncLoop) fetchSoon() {
 	now := s.oc.d.options.Now()

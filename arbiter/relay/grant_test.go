@@ -109,9 +109,10 @@ func TestGrace(t *testing.T) {
 	if _, fault := b.repository().release(one.release("s", first), one.by()); fault != nil {
 		t.Fatal(fault)
 	}
-	second, other := drawClaim(), drawClaim()
+	second, other, rekeyed := drawClaim(), drawClaim(), drawClaim()
 	b.ask(two, two.claim("t", "contested", second))
 	b.ask(one, one.claim("s", "other", other))
+	b.ask(one, one.claim("s", "rekeyed", rekeyed))
 	for _, g := range append(b.granted(two, twos), func() []*wire.GrantIssued { return b.granted(one, ones) }()...) {
 		grants[g.Claim] = g.Grant
 	}
@@ -160,6 +161,14 @@ func TestGrace(t *testing.T) {
 	}
 	if answer, fault := ask(one, "s", "other", other, grants[other]); fault != nil || answer.Outcome != wire.Granted {
 		t.Errorf("with its grant: %+v, %v", answer, fault)
+	}
+	renewed := one.claim("s", "rekeyed by a new epoch", rekeyed)
+	was := one.claim("s", "rekeyed", rekeyed)
+	renewed.Late, renewed.Grants = true, [][]byte{grants[rekeyed]}
+	renewed.Wants[0].Path.Was, renewed.WasBranch, renewed.WasWorktree = &was.Wants[0].Path, renewed.Branch, renewed.Worktree
+	renewed.Branch, renewed.Worktree = arbiter.Token{0xb1}, arbiter.Token{0xb2}
+	if answer, fault := b.repository().claim(renewed, one.by()); fault != nil || answer.Outcome != wire.Granted {
+		t.Errorf("with a grant from before a new epoch: %+v, %v", answer, fault)
 	}
 	// The older of two grants for one path comes first, and gives way.
 	if answer, fault := ask(one, "s", "contested", first, grants[first]); fault != nil || answer.Outcome != wire.Granted {

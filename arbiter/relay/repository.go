@@ -353,8 +353,13 @@ func (r *repository) inGrace(c *wire.Claim, by caller, now gitlog.Millis) (b *ba
 			continue
 		}
 		g := grants[w.ID]
-		if g == nil || g.Team != r.key.team || g.Repository != r.key.id || g.Device != by.device || arbiter.Token(g.Session) != c.Session ||
-			arbiter.Token(g.Path) != w.Path.Own || arbiter.Token(g.Branch) != c.Branch || arbiter.Token(g.Worktree) != c.Worktree || g.Until <= now {
+		if g == nil || g.Team != r.key.team || g.Repository != r.key.id || g.Device != by.device || arbiter.Token(g.Session) != c.Session || g.Until <= now {
+			return nil, fault
+		}
+		// It may have been signed under the keys before.
+		was := w.Path.Was != nil && arbiter.Token(g.Path) == w.Path.Was.Own
+		if arbiter.Token(g.Path) != w.Path.Own && !was || arbiter.Token(g.Branch) != c.Branch && arbiter.Token(g.Branch) != c.WasBranch ||
+			arbiter.Token(g.Worktree) != c.Worktree && arbiter.Token(g.Worktree) != c.WasWorktree {
 			return nil, fault
 		}
 		orders[i] = arbiter.Order{Term: g.Term, Seq: g.Seq}
