@@ -33,7 +33,7 @@ func (a *agent) explain(name string, p *payload, getenv func(string) string) exp
 	}
 	if findRoot(e.Cwd) == "" {
 		for _, t := range touched {
-			if rel, ok := below(e.Cwd, t.path); ok && findRoot(t.path) == "" {
+			if rel, ok := below(e.Cwd, t.path); ok && t.sweep == nil && findRoot(t.path) == "" {
 				if t.writes {
 					e.Writes = append(e.Writes, rel)
 					if t.tree {

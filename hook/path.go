@@ -88,6 +88,8 @@ type touch struct {
 	path   string
 	writes bool
 	tree   bool // what is below is written too
+	// sweep is a git command that runs in path, a directory, with Paths that are absolute still; nil: path is a file that is touched.
+	sweep *socket.Sweep
 }
 
 // touches are the paths that a payload names, joined with its working directory and resolved. It is opaque where files may
@@ -150,6 +152,17 @@ func commandTouches(p *payload, getenv func(string) string) (list []touch, opaqu
 			list = append(list, touch{path: path, writes: true, tree: w.Tree})
 		}
 	}
+	for _, s := range res.Sweeps {
+		sweep := &socket.Sweep{Command: s.Command, Tracked: s.Tracked, Untracked: s.Untracked, Takes: s.Takes, Stash: s.Stash}
+		for _, path := range s.Paths {
+			if path = realPath(path); path != "" {
+				sweep.Paths = append(sweep.Paths, path)
+			}
+		}
+		if dir := realPath(s.Dir); dir != "" && len(sweep.Paths) == len(s.Paths) {
+			list = append(list, touch{path: dir, sweep: sweep})
+		}
+	}
 	return list, res.Opaque
 }
 
@@ -194,18 +207,26 @@ func places(cwd string, touches []touch) []socket.Place {
 		list = append(list, socket.Place{Root: root})
 	}
 	for _, t := range touches {
-		root := findRoot(filepath.Dir(t.path))
-		if root == "" {
-			continue
+		root, rel, ok := "", "", true
+		if t.sweep != nil {
+			root = findRoot(t.path)
+		} else {
+			root = findRoot(filepath.Dir(t.path))
+			rel, ok = below(root, t.path)
 		}
-		rel, ok := below(root, t.path)
-		if !ok {
+		if root == "" || !ok {
 			continue
 		}
 		i := slices.IndexFunc(list, func(p socket.Place) bool { return p.Root == root })
 		if i < 0 {
 			i = len(list)
 			list = append(list, socket.Place{Root: root})
+		}
+		if t.sweep != nil {
+			if s, ok := sweptIn(root, t.sweep); ok {
+				list[i].Sweeps = append(list[i].Sweeps, s)
+			}
+			continue
 		}
 		to := &list[i].Reads
 		if t.writes {
@@ -222,6 +243,21 @@ func places(cwd string, touches []touch) []socket.Place {
 		sortUnique(&list[i].Trees)
 	}
 	return list
+}
+
+// sweptIn is a sweep with paths relative to the worktree in which it runs; false: none of them is there.
+func sweptIn(root string, sweep *socket.Sweep) (socket.Sweep, bool) {
+	s := *sweep
+	s.Paths = nil
+	for _, path := range sweep.Paths {
+		if rel, ok := below(root, path); ok {
+			s.Paths = append(s.Paths, rel)
+		} else if path == root || strings.HasPrefix(root, strings.TrimSuffix(path, "/")+"/") {
+			s.Paths = nil
+			return s, true // all of it
+		}
+	}
+	return s, len(sweep.Paths) == 0 || len(s.Paths) > 0
 }
 
 func sortUnique(list *[]string) {

@@ -52,6 +52,18 @@ type Place struct {
 	Reads  []string `json:"reads,omitempty"` // relative to Root, slashes, sorted
 	Writes []string `json:"writes,omitempty"`
 	Trees  []string `json:"trees,omitempty"` // those of Writes that cover all below: a directory is removed or moved
+	// Sweeps are git commands of the line that reach what it does not name.
+	Sweeps []Sweep `json:"sweeps,omitempty"`
+}
+
+// Sweep is a git command that is about all of a worktree, or all below some of its directories.
+type Sweep struct {
+	Command   string   `json:"command"`         // in words that say it short, of the hook's own: "git reset --hard"
+	Paths     []string `json:"paths,omitempty"` // below which it reaches, or files, relative to Root; none: it reaches all
+	Tracked   bool     `json:"tracked,omitempty"`
+	Untracked bool     `json:"untracked,omitempty"`
+	Takes     bool     `json:"takes,omitempty"` // what it reaches is staged or committed; else the changes are undone, the files removed
+	Stash     bool     `json:"stash,omitempty"` // it uses the stash of the clone
 }
 
 // Task is a background task that runs at Stop.

@@ -91,14 +91,19 @@ func (c *call) gitCommand() {
 		if !c.plain() || c.has("--hard", "--merge", "--keep", "-p", "--patch") {
 			c.r.opaque = true
 		}
+		if c.has("--hard") {
+			c.undo("git reset --hard", nil)
+		}
+	case "switch":
+		c.gitSwitch()
 	case "stash":
-		if len(c.args) == 0 || c.args[0].text != "list" && c.args[0].text != "show" {
-			c.r.opaque = true
-		}
+		c.gitStash()
 	case "clean":
-		if !c.has("-n", "--dry-run", "-nd", "-dn", "-ndx", "-nfd", "-ndX", "-xdn", "-fdn") {
-			c.r.opaque = true
-		}
+		c.gitClean()
+	case "add", "stage":
+		c.gitAdd()
+	case "commit":
+		c.gitCommit()
 	case "apply":
 		if !c.has("--check", "--stat", "--numstat", "--summary") || c.has("--apply", "--index", "--3way") {
 			c.r.opaque = true
@@ -131,7 +136,7 @@ func (c *call) gitCommand() {
 		if slices.ContainsFunc(c.args, func(w word) bool { return strings.HasPrefix(w.text, "-O") || strings.HasPrefix(w.text, "--open-files") }) {
 			c.r.opaque = true
 		}
-	case "config", "add", "stage":
+	case "config":
 		// What an editor does is nobody's guess.
 		if c.has("-e", "--edit") {
 			c.r.opaque = true
@@ -181,14 +186,19 @@ func (c *call) pathspec(w word) bool {
 	return ok && !strings.ContainsAny(w.text, "*?[") && !strings.HasPrefix(w.text, ":") && !strings.HasSuffix(w.text, "/") && !c.r.isDir(at)
 }
 
-// checkedOut names files that git puts into the worktree. All in a directory, or that a pattern matches, is opaque.
-func (c *call) checkedOut(paths []word) {
+// checkedOut names files that a command puts into the worktree. All in a directory, or that a pattern matches, is opaque.
+func (c *call) checkedOut(command string, paths []word) {
+	var more []word
 	for _, w := range paths {
 		if !c.pathspec(w) {
 			c.r.opaque = true
+			more = append(more, w)
 		} else {
 			c.r.write(c.sc, w, Write{Entry: true})
 		}
+	}
+	if len(more) > 0 {
+		c.undo(command+" DIRECTORY", more)
 	}
 }
 
@@ -238,7 +248,10 @@ func (c *call) gitRestore() {
 	if p.is("S", "staged") && !p.is("W", "worktree") {
 		return
 	}
-	c.checkedOut(p.operands)
+	if p.is("pathspec-from-file") {
+		c.undo("git restore --pathspec-from-file", nil)
+	}
+	c.checkedOut("git restore", p.operands)
 }
 
 func (c *call) gitCheckout() {
@@ -251,24 +264,27 @@ func (c *call) gitCheckout() {
 		c.args = c.args[:dashes]
 	}
 	p := c.parse(spec)
-	switch {
-	case p.is("b", "B", "t", "d", "l", "orphan", "track", "detach", "pathspec-from-file", "recurse-submodules"):
-		c.r.opaque = true
-		return
-	case dashes < 0:
+	branch := p.is("b", "B", "t", "d", "l", "orphan", "track", "detach", "pathspec-from-file", "recurse-submodules")
+	if dashes < 0 && !branch {
 		paths = p.operands
-		if len(paths) > 0 && (!c.there(paths[0]) || !paths[0].known) {
+		if len(paths) > 0 && !c.there(paths[0]) && !strings.ContainsAny(paths[0].text, "*?[:") {
 			paths = paths[1:] // a commit
 		}
 		if p.is("p", "patch") && len(paths) == 0 {
 			c.r.opaque = true
 		}
 	}
-	if len(paths) == 0 {
+	if branch || len(paths) == 0 {
 		c.r.opaque = true // another branch
+		switch {
+		case p.is("pathspec-from-file"):
+			c.undo("git checkout --pathspec-from-file", nil)
+		case p.is("f", "force"):
+			c.undo("git checkout --force", nil)
+		}
 		return
 	}
-	c.checkedOut(paths)
+	c.checkedOut("git checkout", paths)
 }
 
 // there says whether an operand is a path in the tree.

@@ -48,6 +48,8 @@ type Result struct {
 	// Writes are sorted by path. Each is there once, but for a link that is written through and replaced too.
 	Writes []Write
 	Opaque bool // files that are not in Writes may change
+	// Sweeps are git commands that reach what they do not name, in the order of the line, each once.
+	Sweeps []Sweep
 }
 
 // Write is a path that is made, changed or removed.
@@ -94,6 +96,7 @@ type reading struct {
 	writes map[string]written
 	named  int // bytes of both
 	opaque bool
+	sweeps []Sweep
 
 	entries map[string]entry    // of the tree, as they were found
 	names   map[string][]string // in its directories
@@ -119,7 +122,7 @@ func newReading(env Env) *reading {
 }
 
 func (r *reading) result() Result {
-	res := Result{Opaque: r.opaque}
+	res := Result{Opaque: r.opaque, Sweeps: r.sweeps}
 	for path := range r.reads {
 		res.Reads = append(res.Reads, path)
 	}
