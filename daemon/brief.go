@@ -589,11 +589,15 @@ func (c *composer) put(budget int, first string, invite bool) bool {
 
 // deniedCause says, in words, what was refused.
 func deniedCause(denied []DeniedFile) string {
+	return "denial of a write of " + deniedPaths(denied)
+}
+
+func deniedPaths(denied []DeniedFile) string {
 	var paths []string
 	for _, f := range denied {
 		paths = append(paths, f.Path)
 	}
-	return "denial of a write of " + somePaths(paths)
+	return somePaths(paths)
 }
 
 // somePaths names the first of some paths, and counts the rest.

@@ -71,6 +71,12 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 			return r
 		}
 	}
+	if !h.Repaired && said.refuseSweep(ctx, r.Answer) {
+		if !said.repeated {
+			r.unwritten = said.takeBack
+		}
+		return r
+	}
 	refused := said.arbitrate(ctx)
 	if h.Repaired {
 		return r

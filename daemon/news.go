@@ -25,6 +25,8 @@ const (
 	NewsMoved     NewsKind = "moved"     // its claim ended: on the branch that it moved to somebody else holds the file
 	NewsDuplicate NewsKind = "duplicate" // another session seems to do the same
 	NewsMail      NewsKind = "mail"      // a message for it
+	NewsStash     NewsKind = "stash"     // it uses the stash, and others work in other worktrees of the clone
+	NewsSwept     NewsKind = "swept"     // a git command of it (Text) reaches what another changed, and the setting says that it goes on
 	// Notes: told before a write of that file, and at no other time.
 	NewsLeft    NewsKind = "left"    // a session left uncommitted changes in it
 	NewsOverlap NewsKind = "overlap" // it is being changed on another branch, too
@@ -33,7 +35,7 @@ const (
 )
 
 var newsOrder = []NewsKind{NewsFreed, NewsTurn, NewsTaken, NewsChanged, NewsRemoved, NewsCollision, NewsUngated, NewsCrossed, NewsMoved,
-	NewsDuplicate, NewsMail, NewsHeld, NewsLeft, NewsOverlap, NewsNoted}
+	NewsDuplicate, NewsMail, NewsSwept, NewsStash, NewsHeld, NewsLeft, NewsOverlap, NewsNoted}
 
 // note says whether news of a kind waits for a write of its file.
 func (k NewsKind) note() bool {

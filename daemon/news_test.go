@@ -64,6 +64,11 @@ func TestWhatIsSaidOfNews(t *testing.T) {
 		{"mail", NewsMail, func(n *News) { n.Path, n.Text = "", "done\nwith tax" }, `- message from sam (an agent), 2 minutes ago: "done with tax"`},
 		{"urgent mail, long", NewsMail, func(n *News) { n.Path, n.Text, n.Urgent = "", strings.Repeat("x", 600), true },
 			`- urgent message from sam (an agent), 2 minutes ago: "` + strings.Repeat("x", 497) + `…" (the rest: knoot inbox)`},
+		{"stash", NewsStash, nil,
+			"- the stash belongs to the clone, and others are at work in other worktrees of it: what you stash they can pop, and what you pop may be theirs " +
+				"(git stash list says whose branch it is from)"},
+		{"swept", NewsSwept, func(n *News) { n.Text = "git reset --hard" },
+			"- your `git reset --hard` reaches a.js, which sam's agent changed 2 minutes ago and did not commit; it goes on"},
 		{"left", NewsLeft, nil, `- a.js: sam's agent left uncommitted changes here 2 minutes ago`},
 		{"overlap", NewsOverlap, func(n *News) { n.Branch, n.Text = "refs/heads/tax", OverlapConflicts },
 			`- a.js is being changed by sam's agent on branch tax, too: as they are now, they conflict`},

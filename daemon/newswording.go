@@ -67,6 +67,10 @@ func newsLine(n *News, now time.Time, nth int) string {
 			text += " (the rest: knoot inbox)"
 		}
 		return line + text
+	case NewsStash:
+		return "- the stash belongs to the clone, and others are at work in other worktrees of it" + again + ": what you stash they can pop, and what you pop may be theirs (git stash list says whose branch it is from)"
+	case NewsSwept:
+		return fmt.Sprintf("- your `%s` reaches %s, which %s changed %s and did not commit%s; it goes on", n.Text, path, who, when, again)
 	case NewsLeft:
 		return fmt.Sprintf("- %s: %s left uncommitted changes here %s%s", path, who, when, again)
 	case NewsOverlap:
@@ -193,6 +197,8 @@ var newsNouns = map[NewsKind][2]string{
 	NewsMoved:     {"claim of yours ended with your change of branch", "claims of yours ended with your change of branch"},
 	NewsDuplicate: {"session seems to be at your task", "sessions seem to be at your task"},
 	NewsMail:      {"message (knoot inbox)", "messages (knoot inbox)"},
+	NewsSwept:     {"file with somebody else's changes is reached by your git command", "files with somebody else's changes are reached by your git command"},
+	NewsStash:     {"thing to know of the stash", "things to know of the stash"},
 	NewsLeft:      {"file has uncommitted changes of somebody else", "files have uncommitted changes of somebody else"},
 	NewsOverlap:   {"file is being changed on another branch too", "files are being changed on another branch too"},
 	NewsNoted:     {"file was written by somebody else just before", "files were written by somebody else just before"},

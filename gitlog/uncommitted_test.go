@@ -33,6 +33,10 @@ func TestUncommitted(t *testing.T) {
 	if want := []string{"changed", "staged", "gone", "dir", "new/deep/file"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v, want %q", got, err, want)
 	}
+	tracked, untracked, err := w.tree.Changes(context.Background(), append(paths, "dir/b"))
+	if err != nil || !slices.Equal(tracked, []string{"changed", "staged", "gone", "dir/b"}) || !slices.Equal(untracked, []string{"new/deep/file"}) {
+		t.Errorf("tracked %q, untracked %q, %v", tracked, untracked, err)
+	}
 	if stampOf(w.dir+"/.git/index") != index {
 		t.Error("the index was written")
 	}

@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -257,6 +258,44 @@ func TestACommandLineInTheBackground(t *testing.T) {
 			"command": "make serve", "file_path": "x", "run_in_background": true}}))
 		if h == nil || h.Background != want {
 			t.Errorf("%s: %+v", tool, h)
+		}
+	}
+}
+
+// A git command that takes the tree takes that of the directory in which it runs.
+func TestSweepsAreOfTheirWorktree(t *testing.T) {
+	w := newWorld(t)
+	w.mkdir(w.repo, "src", "deep")
+	inner := w.mkdir(w.repo, "vendor", "inner")
+	w.mkdir(inner, ".git")
+	w.link("src", w.repo, "link")
+	for line, want := range map[string]string{
+		"git reset --hard":                       "[.: git reset --hard []]",
+		"git checkout -- src":                    "[.: git checkout DIRECTORY [src]]",
+		"git checkout -- .":                      "[.: git checkout DIRECTORY []]",
+		"cd src && git clean -fd":                "[.: git clean [src]]",
+		"git -C src/deep checkout ..":            "[.: git checkout DIRECTORY [src]]",
+		"cd link && git add .":                   "[.: git add . [src]]",
+		"cd vendor/inner && git reset --hard":    "[vendor/inner: git reset --hard []]",
+		"cd vendor/inner && git clean -f ../..":  "[vendor/inner: git clean []]",
+		"git -C vendor/inner clean -f ../../src": "[]",
+		"cd / && git reset --hard":               "[]",
+	} {
+		p := &payload{line: line}
+		p.hook = socket.Hook{Event: "PreToolUse", Tool: "Bash", Cwd: w.repo}
+		touched, _ := claude.touches(p, func(string) string { return "" })
+		got := []string{}
+		for _, place := range places(w.repo, touched) {
+			root, err := filepath.Rel(w.repo, place.Root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range place.Sweeps {
+				got = append(got, fmt.Sprint(root, ": ", s.Command, " ", s.Paths))
+			}
+		}
+		if fmt.Sprint(got) != want {
+			t.Errorf("%s: %v, want %s", line, got, want)
 		}
 	}
 }
