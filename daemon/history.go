@@ -12,21 +12,20 @@ import (
 type History struct {
 	// Shown is what was told, oldest first, of the last 7 days.
 	Shown []Shown
-	// LastHook is the newest hook of each session, by the worktree that the session began in; "" for those that began
-	// outside of repositories.
-	LastHook map[string]HookSeen
+	// LastHook is when the newest hook of an agent ran in sessions that began in a worktree.
+	LastHook map[HookPlace]time.Time
 }
 
-// HookSeen is a hook that ran.
-type HookSeen struct {
-	Agent string
-	At    time.Time
+// HookPlace is an agent and the worktree that its sessions began in.
+type HookPlace struct {
+	Agent string // as in `knoot hook NAME`
+	Root  string // real absolute path; "" outside of repositories
 }
 
 // ReadHistory reads the state in a home directory; a daemon may be running or not. Without keys, or without a state, it
 // is empty.
 func ReadHistory(home *gitlog.Home, now time.Time) (*History, error) {
-	h := &History{LastHook: map[string]HookSeen{}}
+	h := &History{LastHook: map[HookPlace]time.Time{}}
 	device, err := home.Device()
 	if errors.Is(err, gitlog.ErrNoDevice) {
 		return h, nil
@@ -56,8 +55,9 @@ func ReadHistory(home *gitlog.Home, now time.Time) (*History, error) {
 		}
 	}
 	for key, s := range all {
-		if at := s.seen.Time(); at.After(h.LastHook[s.home].At) {
-			h.LastHook[s.home] = HookSeen{Agent: key.Agent, At: at}
+		place := HookPlace{Agent: key.Agent, Root: s.home}
+		if at := s.seen.Time(); at.After(h.LastHook[place]) {
+			h.LastHook[place] = at
 		}
 	}
 	return h, nil

@@ -42,13 +42,13 @@ func allowRules() []string {
 
 type initFlags struct {
 	user, private, local, allow, uninstall, remote, noRecovery *bool
-	roster, relay, relayKey                                    *string
+	roster, relay, relayKey, agent                             *string
 }
 
 func (c *console) initCommand() *ffcli.Command {
 	flags := newFlags("init")
 	f := initFlags{
-		user:       flags.Bool("user", false, "put the hooks into your own settings (~/.claude), for all your repositories"),
+		user:       flags.Bool("user", false, "put the hooks into your own settings (such as ~/.claude), for all your repositories"),
 		private:    flags.Bool("private", false, "leave the work tree untouched: nothing to commit, nobody else is concerned"),
 		local:      flags.Bool("local", false, "never push: what is remembered stays in this clone"),
 		allow:      flags.Bool("allow", false, "let Claude Code run knoot's own commands (remember, recall, ...) without asking"),
@@ -57,23 +57,27 @@ func (c *console) initCommand() *ffcli.Command {
 		noRecovery: flags.Bool("no-recovery", false, "a new team: make no recovery key"),
 		relay:      flags.String("relay", "", "use the relay at this `address`, HOST:PORT: it gives the team's machines one order of claims"),
 		relayKey:   flags.String("relay-key", "", "the relay's `key`, sha256:..., as it prints it; without one it needs a public authority's certificate"),
+		agent:      flags.String("agent", "", "set up the agent `NAME`: "+strings.Join(agentNames(), ", ")+", or all"),
 		remote:     flags.Bool("remote", false, "with --uninstall: delete what this clone wrote on the remote, too"),
 	}
 	return command(manual{
-		name: "init", usage: "[--user|--private] [--local] [--allow] [--no-recovery] [--roster URL] [--relay ADDRESS [--relay-key KEY]] | --uninstall [--remote]",
+		name: "init", usage: "[--agent NAME] [--user|--private] [--local] [--allow] [--no-recovery] [--roster URL] [--relay ADDRESS [--relay-key KEY]] | --uninstall [--remote]",
 		short: "Set knoot up in this repository, or in another clone of it",
-		long: `It writes .knoot.toml and adds hooks to .claude/settings.json, both to be committed;
-all else in that file stays as it is. It may be run again at any time. It syncs with
-the remote that git's configuration names as knoot.remote, else upstream, else that
-of the default branch.
+		long: `It writes .knoot.toml and adds hooks to the settings of agents, to be committed; all
+else in those files stays as it is. They are those of Claude Code (.claude/settings.json)
+and, where their program is on PATH or their folder in the repository, of Codex
+(.codex/hooks.json); --agent says another choice. It may be run again at any time. It
+syncs with the remote that git's configuration names as knoot.remote, else upstream,
+else that of the default branch.
 
 Where nobody has begun a team yet, you begin one, and are shown a recovery key, once:
 with it "knoot join KEY" lets you back in when all your devices are lost. A device that
 is not in the team that is there is let in by "knoot join".
 
 Claude Code reads a repository's hooks only when it is started at its root. Whoever
-starts it in folders below uses --user.`,
-		example: "knoot init\nknoot init --private --allow\nknoot init --uninstall",
+starts it in folders below uses --user. Codex runs a hook once you have trusted it,
+with /hooks, and in linked worktrees has those of the main checkout.`,
+		example: "knoot init\nknoot init --agent codex\nknoot init --private --allow\nknoot init --uninstall",
 	}, flags, func(ctx context.Context, args []string) error {
 		switch {
 		case len(args) > 0:
@@ -86,7 +90,11 @@ starts it in folders below uses --user.`,
 			return misusef("--relay-key goes with --relay, the relay's address")
 		case *f.relay != "" && *f.uninstall:
 			return misusef("--uninstall takes everything out, and names no relay")
-		case *f.uninstall && (*f.private || *f.local || *f.allow || *f.noRecovery || *f.roster != ""):
+		case *f.agent != "" && *f.agent != "all" && !slices.Contains(agentNames(), *f.agent):
+			return misusef("%q is no agent that this version knows: say all, %s", *f.agent, strings.Join(agentNames(), ", "))
+		case *f.allow && *f.agent != "" && !slices.ContainsFunc(installations, func(a *installation) bool { return a.allows && (a.name == *f.agent || *f.agent == "all") }):
+			return misusef("--allow is for Claude Code, whose settings list what it may run without asking")
+		case *f.uninstall && (*f.private || *f.local || *f.allow || *f.noRecovery || *f.roster != "" || *f.agent != ""):
 			return misusef("--uninstall takes everything out, however it was put in; only --remote and --user go with it")
 		}
 		if err := checkRelay(*f.relay, *f.relayKey); err != nil {
@@ -168,7 +176,8 @@ func (c *console) setUp(ctx context.Context, repo *gitlog.Repository, home *gitl
 			report.Warnings = append(report.Warnings, fmt.Sprintf("What the team knows could not be fetched: %v.", err))
 		}
 	}
-	wrote, herr := c.addHooks(repo, f, report.Wrote)
+	agents := c.chosen(*f.agent, repo)
+	wrote, herr := c.addHooks(ctx, repo, f, agents, report.Wrote)
 	fmt.Fprintf(c.stdout, "knoot is set up in %s.\n", repo.Root)
 	section(c, "Wrote", wrote, "nothing: all was there")
 	section(c, "Shared", c.shared(report), "")
@@ -177,12 +186,8 @@ func (c *console) setUp(ctx context.Context, repo *gitlog.Repository, home *gitl
 		fmt.Fprintln(c.stdout)
 		c.printRecoveryKey(report.Recovery)
 	}
-	var next []string
-	if toCommit := c.toCommit(ctx, repo, *f.user || *f.private, *f.private); len(toCommit) > 0 {
-		next = append(next, fmt.Sprintf("git add %s && git commit -m \"Share what agents learn\"", strings.Join(toCommit, " ")))
-	}
-	next = append(next, "start Claude Code in "+repo.Root+", then `knoot status`")
-	fmt.Fprintf(c.stdout, "\n%s\n  %s\n", c.bold("Next"), strings.Join(next, "\n  "))
+	next := append(c.toCommit(ctx, repo, f, agents), toStart(repo, agents)...)
+	c.next(next)
 	fmt.Fprintln(c.stdout, "\nPause with `knoot off`. Undo with `knoot init --uninstall`.")
 	return herr
 }
@@ -204,37 +209,16 @@ func (c *console) whoAmI(ctx context.Context, repo *gitlog.Repository) (p person
 	return p, nil
 }
 
-// addHooks adds the hooks of Claude Code, and returns what was written with a line for that. An error is for the end: all else is
-// done.
-func (c *console) addHooks(repo *gitlog.Repository, f initFlags, wrote []string) (_ []string, err error) {
-	ours := *f.user || *f.private
-	path := filepath.Join(repo.Root, ".claude", "settings.json")
-	if ours {
-		if path, err = c.claudeUserSettings(); err != nil {
-			return wrote, err
-		}
-	}
-	settings := claudeSettings(*f.allow)
-	changed, herr := changeFile(path, settings.add)
-	if changed {
-		what := "hooks for Claude Code"
-		if *f.allow {
-			what += ", and leave to run knoot's commands"
-		}
-		wrote = append(wrote, c.short(repo, path)+": "+what)
-	}
-
-	for i := range wrote {
-		wrote[i] = strings.ReplaceAll(wrote[i], repo.Root+string(filepath.Separator), "")
-	}
-	return wrote, herr
-}
-
 // toMend prints what did not work, where anything did not.
 func (c *console) toMend(warnings []string) {
 	if len(warnings) > 0 {
 		section(c, "To mend", warnings, "")
 	}
+}
+
+// next prints what to do now. Commands are not wrapped: they are copied.
+func (c *console) next(lines []string) {
+	fmt.Fprintf(c.stdout, "\n%s\n  %s\n", c.bold("Next"), strings.Join(lines, "\n  "))
 }
 
 // section prints a heading and its lines, wrapped.
@@ -265,21 +249,6 @@ func (c *console) shared(r *gitlog.InitReport) []string {
 	}
 }
 
-// toCommit lists what init left in the work tree to be committed.
-func (c *console) toCommit(ctx context.Context, repo *gitlog.Repository, ours, private bool) []string {
-	var files []string
-	if !private {
-		files = append(files, gitlog.SettingsFile)
-	}
-	if !ours {
-		files = append(files, ".claude/settings.json")
-	}
-	return slices.DeleteFunc(files, func(file string) bool {
-		out, err := git(ctx, repo, "status", "--porcelain", "--", file)
-		return err != nil || out == ""
-	})
-}
-
 // short writes a path as people would: from the worktree's root, or with ~.
 func (c *console) short(repo *gitlog.Repository, path string) string {
 	if rel, err := filepath.Rel(repo.Root, path); err == nil && !strings.HasPrefix(rel, "..") {
@@ -289,18 +258,6 @@ func (c *console) short(repo *gitlog.Repository, path string) string {
 		return "~/" + rel
 	}
 	return path
-}
-
-// claudeUserSettings is the person's own settings file of Claude Code.
-func (c *console) claudeUserSettings() (string, error) {
-	if dir := c.getenv("CLAUDE_CONFIG_DIR"); dir != "" {
-		return filepath.Join(dir, "settings.json"), nil
-	}
-	home := c.getenv("HOME")
-	if home == "" {
-		return "", errors.New("there is no home directory that holds Claude Code's settings: set HOME or CLAUDE_CONFIG_DIR")
-	}
-	return filepath.Join(home, ".claude", "settings.json"), nil
 }
 
 // uninstall takes out of a clone what init put there.
@@ -318,31 +275,12 @@ func (c *console) uninstall(ctx context.Context, repo *gitlog.Repository, home *
 		}
 	}
 	removed, left := report.Removed, report.Left
-	settings := claudeSettings(false)
-	takeOut := func(path string) {
-		changed, err := changeFile(path, func(doc []byte) ([]byte, error) { return settings.remove(doc, allowRules()) })
-		if err != nil {
-			left = append(left, err.Error())
-		}
-		if changed {
-			removed = append(removed, c.short(repo, path)+": knoot's hooks and permissions")
-			_ = os.Remove(filepath.Dir(path)) // goes only when nothing else is in it
-		}
+	known, err := home.Known()
+	if err != nil {
+		return err
 	}
-	takeOut(filepath.Join(repo.Root, ".claude", "settings.json"))
-	if mine, err := c.claudeUserSettings(); err == nil {
-		known, err := home.Known()
-		if err != nil {
-			return err
-		}
-		text, _ := os.ReadFile(mine) // absent or not, takeOut says what is wrong
-		others := len(known.Clones)
-		if others == 0 || user {
-			takeOut(mine)
-		} else if strings.Contains(string(text), quoteJSON(hook.ClaudeCommand)) {
-			left = append(left, fmt.Sprintf("The hooks in %s serve your other clones, of which there are %d; `knoot init --uninstall --user` takes them out.", c.short(repo, mine), others))
-		}
-	}
+	hooks, stay := c.removeHooks(ctx, repo, len(known.Clones), user)
+	removed, left = append(removed, hooks...), append(left, stay...)
 	for i := range removed {
 		removed[i] = strings.ReplaceAll(removed[i], repo.Root+string(filepath.Separator), "")
 	}

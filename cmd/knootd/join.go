@@ -22,12 +22,12 @@ const (
 
 func (c *console) joinCommand() *ffcli.Command {
 	flags := newFlags("join")
-	off := false
+	off, unsaid := false, ""
 	f := initFlags{
-		user:    flags.Bool("user", false, "put the hooks into your own settings (~/.claude), for all your repositories"),
+		user:    flags.Bool("user", false, "put the hooks into your own settings (such as ~/.claude), for all your repositories"),
 		private: flags.Bool("private", false, "leave the work tree untouched: nothing to commit, nobody else is concerned"),
 		allow:   flags.Bool("allow", false, "let Claude Code run knoot's own commands (remember, recall, ...) without asking"),
-		local:   &off, uninstall: &off, remote: &off, noRecovery: &off,
+		local:   &off, uninstall: &off, remote: &off, noRecovery: &off, agent: &unsaid,
 	}
 	noWait := flags.Bool("no-wait", false, "ask, and do not wait for the answer")
 	return command(manual{
@@ -97,7 +97,8 @@ func (c *console) join(ctx context.Context, key string, f initFlags, noWait bool
 	if err != nil {
 		return err
 	}
-	wrote, herr := c.addHooks(repo, f, report.Wrote)
+	agents := c.chosen(*f.agent, repo)
+	wrote, herr := c.addHooks(ctx, repo, f, agents, report.Wrote)
 	if report.Waiting {
 		fmt.Fprintf(c.stdout, "%s\n  device  %s\n  words   %s\n\n", c.bold("You ask to be let into the team."), report.Device, c.bold(report.Fingerprint))
 		fmt.Fprintf(c.stdout, "An admin answers, once you have read the words to each other, with\n  knoot member add %s --request %.8s\n", orWord(who.address, "EMAIL"), report.Device)
@@ -124,7 +125,7 @@ func (c *console) join(ctx context.Context, key string, f initFlags, noWait bool
 		section(c, "Wrote", wrote, "")
 	}
 	c.toMend(report.Warnings)
-	fmt.Fprintf(c.stdout, "\n%s\n  start Claude Code in %s, then `knoot status`; `knoot recall` shows what the team knows\n", c.bold("Next"), repo.Root)
+	c.next(append(toStart(repo, agents), "`knoot recall` shows what the team knows"))
 	return herr
 }
 

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
-	"knoot.dev/knoot/hook"
 )
 
 // check is one thing that status looks at. Its keys are stable.
@@ -160,7 +158,7 @@ func (e *examination) look(ctx context.Context) {
 	}
 	e.lookAtPause(ctx)
 	clone := e.lookAtClone(ctx, repo, home)
-	e.lookAtHooks(repo, home)
+	e.lookAtHooks(ctx, repo, home)
 	if clone != nil {
 		e.lookAtSync(ctx, clone, state)
 		e.lookAtRelay(clone, state)
@@ -352,34 +350,44 @@ func roleOf(roster *gitlog.Roster, device gitlog.DeviceID) string {
 	return "one"
 }
 
-func (e *examination) lookAtHooks(repo *gitlog.Repository, home *gitlog.Home) {
-	var places []string
-	paths := []string{filepath.Join(repo.Root, ".claude", "settings.json"), filepath.Join(repo.Root, ".claude", "settings.local.json")}
-	if mine, err := e.claudeUserSettings(); err == nil {
-		paths = append(paths, mine)
-	}
-	for _, path := range paths {
-		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(quoteJSON(hook.ClaudeCommand))) {
-			places = append(places, e.short(repo, path))
+// lookAtHooks says for each agent where its hooks are, and whether they run.
+func (e *examination) lookAtHooks(ctx context.Context, repo *gitlog.Repository, home *gitlog.Home) {
+	var agents []*installation
+	for _, a := range installations {
+		if places := e.places(ctx, repo, a); len(places) > 0 {
+			agents = append(agents, a)
+			e.good("hooks", "%s: in %s", a.title, strings.Join(places, " and "))
 		}
 	}
-	if len(places) == 0 {
-		e.missing("hooks", "`knoot init`", "no hooks are installed for Claude Code")
+	if len(agents) == 0 {
+		e.missing("hooks", "`knoot init`", "no hooks are installed for any agent")
 		return
 	}
-	e.good("hooks", "in %s", strings.Join(places, " and "))
 	history, err := daemon.ReadHistory(home, e.now())
-	last := daemon.HookSeen{}
-	if err == nil {
-		last = history.LastHook[repo.Root]
-	}
-	switch {
-	case err != nil:
+	if err != nil {
 		e.missing("hook ran", "`knoot daemon --stop`; the next hook starts a daemon anew", "%v", err)
-	case last.At.IsZero():
-		e.missing("hook ran", "start Claude Code in "+repo.Root+" and say something to it", "no hook has run here yet")
-	default:
-		e.good("hook ran", "last hook %s (%s)", e.secondsAgo(last.At), last.Agent)
+		return
+	}
+	last := func(a *installation) time.Time {
+		return history.LastHook[daemon.HookPlace{Agent: a.name, Root: repo.Root}]
+	}
+	ran := func(a *installation) bool { return !last(a).IsZero() }
+	if !slices.ContainsFunc(agents, ran) {
+		var titles []string
+		for _, a := range agents {
+			titles = append(titles, a.title)
+		}
+		e.missing("hook ran", "start "+strings.Join(titles, " or ")+" in "+repo.Root+" and say something to it", "no hook has run here yet")
+	}
+	for _, a := range agents {
+		if ran(a) {
+			e.good("hook ran", "last hook %s (%s)", e.secondsAgo(last(a)), a.name)
+		}
+	}
+	for _, a := range agents {
+		if a.examine != nil {
+			a.examine(e, ctx, repo, a, ran(a))
+		}
 	}
 }
 
