@@ -49,7 +49,6 @@ func askCodex(ctx context.Context, program, dir string) (says codexSays, err err
 	defer cancel()
 	server := exec.CommandContext(ctx, program, "app-server")
 	server.Dir = dir
-	server.WaitDelay = time.Second // what it started itself may hold its output
 	in, err := server.StdinPipe()
 	if err != nil {
 		return says, err
@@ -67,6 +66,7 @@ func askCodex(ctx context.Context, program, dir string) (says codexSays, err err
 			err = fmt.Errorf("it did not answer within %v (%w)", codexTime, errors.Join(werr, err))
 		}
 	}()
+	defer context.AfterFunc(ctx, func() { _ = out.Close() })() // what it started may hold the other end
 	answers := bufio.NewReader(out)
 	// call asks for something and reads on to the answer: notices come in between.
 	call := func(id int, method string, params, result any) error {
