@@ -46,6 +46,9 @@ func TestFetchBesideAThousandRequests(t *testing.T) {
 	bob.push()
 	ann.change(func(change *RosterChange) error { return change.NameAdmin("bob@example.com") })
 	for _, h := range []*hand{ann, bob} {
+		if !h.isCrowded() {
+			t.Errorf("%s saw the requests and did not keep that in mind", h.name)
+		}
 		for range 2 { // while it is found out, and while it is known
 			if report := h.pull(); !told(report) {
 				t.Errorf("%s is not told: %+v", h.name, report)
@@ -74,5 +77,35 @@ func TestFetchBesideAThousandRequests(t *testing.T) {
 	ann.crowded = ann.now().Add(-crowdedAgain)
 	if report := ann.pull(); told(report) || requests(ann) > 0 {
 		t.Errorf("when they are gone: %+v, %d requests", report, requests(ann))
+	}
+}
+
+// What somebody pushed below refs/knoot that is no log of the team's is not fetched for a change of the team, either, nor are
+// requests to join that were found to crowd the host.
+func TestAChangeFetchesTheTeamAlone(t *testing.T) {
+	c, ann, others := newCrew(t, "bob")
+	bob := others[0]
+	bob.remember("one", "what one is about", "src/billing.js")
+	bob.push()
+	tip := strings.TrimSpace(c.git("host.git", "rev-parse", bob.memoryRef()))
+	for _, name := range []string{"memory/" + strings.Repeat("ab", 24) + "/1", "audit/" + strings.Repeat("cd", 24) + "/1", "team/request/" + strings.Repeat("ef", 16)} {
+		c.git("host.git", "update-ref", ownRefs+name, tip)
+	}
+	ann.crowded = ann.now()
+	ann.change(func(change *RosterChange) error { return change.NameAdmin("bob@example.com") })
+	ann.wantFacts("one")
+	bob.crowded = bob.now()
+	bob.push()
+	for _, h := range []*hand{ann, bob} {
+		found, _, err := openRefs(h.Repo).list(t.Context(), h.remote.inbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range found {
+			place, ok := parseRefPlace(strings.TrimPrefix(r.Name, h.remote.inbox))
+			if !ok || place.Request != nil || place.Log != 0 && place.Writer.Device() != ann.device.ID && place.Writer.Device() != bob.device.ID {
+				t.Errorf("%s fetched %s", h.name, r.Name)
+			}
+		}
 	}
 }

@@ -30,8 +30,7 @@ func (c *Clone) lookAtRosterBeforePush(ctx context.Context, mode gitMode, report
 	if err != nil {
 		return err
 	}
-	c.onNetwork(func() { err = openHost(c.Repo, at, mode).fetchFolders(ctx, objects, "team") })
-	if err != nil {
+	if err := c.fetchTeam(ctx, objects, at, mode, nil, false); err != nil {
 		return err
 	}
 	return c.accept(ctx, report)

@@ -33,8 +33,7 @@ func (c *Clone) fetchRoster(ctx context.Context, objects *objectStore, mode gitM
 	if err != nil || at.inbox == c.remote.inbox {
 		return err
 	}
-	c.onNetwork(func() { err = openHost(c.Repo, at, mode).fetchFolders(ctx, objects, "team") })
-	return err
+	return c.fetchTeam(ctx, objects, at, mode, nil, false)
 }
 
 // acceptRoster moves the accepted head forward to what the host has. A chain that does not go on from it, or from the highest
@@ -294,23 +293,20 @@ func (c *Clone) fetchForChange(ctx context.Context, at *remote, mode gitMode, lo
 	if err != nil {
 		return err
 	}
+	report := &SyncReport{}
 	if logs {
 		if say != nil {
 			say(fmt.Sprintf("Fetching from %s", c.remote))
 		}
-		c.onNetwork(func() { err = openHost(c.Repo, c.remote, mode).fetch(ctx, objects, true) })
-		if err != nil {
-			return fmt.Errorf("the team is changed on the host, which was not reached: %w", err)
-		}
+		err = c.fetchAll(ctx, objects, mode, true, report)
+	} else if err = c.fetchTeam(ctx, objects, at, mode, nil, false); err == nil {
+		err = c.accept(ctx, report)
 	}
-	if !logs || at.inbox != c.remote.inbox {
-		c.onNetwork(func() { err = openHost(c.Repo, at, mode).fetchFolders(ctx, objects, "team") })
-		if err != nil {
-			return fmt.Errorf("the team is changed on the host, which was not reached: %w", err)
-		}
+	var unreached *SyncFailure
+	if errors.As(err, &unreached) {
+		return fmt.Errorf("the team is changed on the host, which was not reached: %w", err)
 	}
-	report := &SyncReport{}
-	if err := c.accept(ctx, report); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, p := range report.Problems {
@@ -406,8 +402,7 @@ func (c *Clone) offerEntry(ctx context.Context, at *remote, mode gitMode, tip Ha
 		if oerr != nil {
 			return err
 		}
-		var ferr error
-		if c.onNetwork(func() { ferr = h.fetchFolders(ctx, objects, "team") }); ferr != nil {
+		if ferr := c.fetchTeam(ctx, objects, at, mode, nil, false); ferr != nil {
 			return err
 		}
 		if hosted, rerr := refs.read(ctx, at.inbox+"team/roster"); rerr != nil || hosted != tip {

@@ -70,17 +70,8 @@ func (c *Clone) Sync(ctx context.Context, how SyncOptions) (*SyncReport, error) 
 		if err != nil {
 			return report, err
 		}
-		for devices := -1; devices < c.devicesKnown(); { // again where the roster names new ones
-			devices = c.devicesKnown()
-			if err := c.fetchLogs(ctx, objects, mode, how.Audit); err != nil {
-				return report, err
-			}
-			if err := c.fetchRoster(ctx, objects, mode); err != nil {
-				return report, err
-			}
-			if err := c.accept(ctx, report); err != nil {
-				return report, err
-			}
+		if err := c.fetchAll(ctx, objects, mode, how.Audit, report); err != nil {
+			return report, err
 		}
 	}
 	if how.Fetch && c.isCrowded() {
@@ -111,6 +102,23 @@ func (c *Clone) onNetwork(f func()) {
 	f()
 }
 
+// fetchAll fetches the team and its logs, and takes over what is right of them. writing is held.
+func (c *Clone) fetchAll(ctx context.Context, objects *objectStore, mode gitMode, audit bool, report *SyncReport) error {
+	for devices := -1; devices < c.devicesKnown(); { // again where the roster names new ones
+		devices = c.devicesKnown()
+		if err := c.fetchLogs(ctx, objects, mode, audit); err != nil {
+			return err
+		}
+		if err := c.fetchRoster(ctx, objects, mode); err != nil {
+			return err
+		}
+		if err := c.accept(ctx, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // devicesKnown counts the devices that are or were in the team.
 func (c *Clone) devicesKnown() int {
 	if c.roster == nil {
@@ -122,9 +130,8 @@ func (c *Clone) devicesKnown() int {
 // fetchLogs fetches the logs of the team's devices, those of former ones too; of all that call themselves logs while the team is
 // not here. writing is held.
 func (c *Clone) fetchLogs(ctx context.Context, objects *objectStore, mode gitMode, audit bool) (err error) {
-	at := openHost(c.Repo, c.remote, mode)
 	if c.roster == nil {
-		c.onNetwork(func() { err = at.fetch(ctx, objects, audit) })
+		c.onNetwork(func() { err = openHost(c.Repo, c.remote, mode).fetch(ctx, objects, audit) })
 		return err
 	}
 	devices := make([]DeviceID, 0, c.devicesKnown())
@@ -133,9 +140,16 @@ func (c *Clone) fetchLogs(ctx context.Context, objects *objectStore, mode gitMod
 			devices = append(devices, id)
 		}
 	}
+	return c.fetchTeam(ctx, objects, c.remote, mode, devices, audit)
+}
+
+// fetchTeam fetches the roster from a host, the requests to join unless they crowd it, and the logs of these devices. writing is
+// held.
+func (c *Clone) fetchTeam(ctx context.Context, objects *objectStore, at *remote, mode gitMode, devices []DeviceID, audit bool) (err error) {
+	h := openHost(c.Repo, at, mode)
 	requests := !c.isCrowded()
-	c.onNetwork(func() { err = at.fetchLogsOf(ctx, objects, devices, audit, requests) })
-	if *at.crowded {
+	c.onNetwork(func() { err = h.fetchLogsOf(ctx, objects, devices, audit, requests) })
+	if *h.crowded {
 		c.crowded = c.now()
 	}
 	return err
