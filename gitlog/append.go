@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"time"
 )
@@ -119,6 +120,8 @@ func (c *Clone) JournalSize() int64 {
 
 // SyncJournal makes what was recorded durable. It costs nothing where nothing was, and nobody waits for the disk but its caller.
 func (c *Clone) SyncJournal() error {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
 	c.mu.Lock()
 	j := c.journal
 	if j == nil || !j.dirty {
@@ -135,7 +138,7 @@ func (c *Clone) SyncJournal() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if j.file != file {
-		return nil // shortened or closed meanwhile, and synced then
+		return nil // closed meanwhile, and synced then
 	}
 	j.dirty = true
 	return fmt.Errorf("cannot sync the journal: %w", err)
@@ -162,13 +165,31 @@ func (c *Clone) Flush(ctx context.Context) error {
 				return err
 			}
 		}
-		c.mu.Lock()
-		err = c.journal.drop(n)
-		c.mu.Unlock()
-		if err != nil {
+		if err := c.dropJournal(n); err != nil {
 			return err
 		}
 	}
+}
+
+// dropJournal drops the first n records of the journal. Events are recorded meanwhile; who wants them to outlast the machine waits
+// until they are in a file that does. writing is held.
+func (c *Clone) dropJournal(n int) error {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	c.mu.Lock()
+	j, rest := c.journal, c.journal.entries[n:]
+	c.mu.Unlock()
+	next, err := j.shortened(rest)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	err = j.become(next, n)
+	c.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(j.path))
 }
 
 // nextFlush picks the oldest records of the journal. What is in a segment already (the process was killed between the ref

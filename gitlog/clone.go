@@ -36,6 +36,8 @@ type Clone struct {
 	crowded time.Time    // when the host was last seen to hold more requests to join than a fetch takes; under writing
 	cleaned bool         // junk among the kept refs was looked for; under writing
 
+	keeping sync.Mutex // held while the journal is made to outlast the machine; taken after writing, before mu
+
 	mu     sync.Mutex
 	lock   *cloneLock // nil: a reader
 	roster *Roster

@@ -209,6 +209,48 @@ func TestWhatOneCloneWritesIsThereAgain(t *testing.T) {
 	}
 }
 
+// While the journal is shortened, which waits for the disk, events are recorded and nobody who asks waits.
+func TestEventsAreRecordedWhileTheJournalIsShortened(t *testing.T) {
+	s := newStage(t)
+	repo := s.repository("app")
+	s.init(repo)
+	c := s.open(repo, true)
+	if err := c.Record(writtenOf(c, "src/billing.js")); err != nil {
+		t.Fatal(err)
+	}
+	c.keeping.Lock() // as whoever waits for the disk
+	flushed := make(chan error)
+	go func() { flushed <- c.Flush(context.Background()) }()
+	for inSegment := false; !inSegment; {
+		c.mu.Lock()
+		for _, e := range c.entries {
+			inSegment = inSegment || e.Kind == FileWritten && e.Seq > 0
+		}
+		c.mu.Unlock()
+	}
+	if err := c.Record(writtenOf(c, "src/tax.js")); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-flushed:
+		t.Errorf("the journal was shortened while its file was made to last: %v", err)
+	default:
+	}
+	c.keeping.Unlock()
+	if err := <-flushed; err != nil {
+		t.Error(err)
+	}
+	if err := c.SyncJournal(); err != nil {
+		t.Error(err)
+	}
+	r := s.open(repo, false)
+	for _, path := range []string{"src/billing.js", "src/tax.js"} {
+		if n := len(r.Writes(path)); n != 1 {
+			t.Errorf("a reader has %d writes of %s", n, path)
+		}
+	}
+}
+
 func (s *stage) sync(c *Clone) *SyncReport {
 	s.t.Helper()
 	report, err := c.Sync(context.Background(), SyncOptions{Fetch: true, Push: true, Audit: true, Heal: true})

@@ -164,35 +164,50 @@ func (j *journal) sync() error {
 	return nil
 }
 
-// drop removes the first n records, which are in a segment now: the rest is written as a new file that replaces this.
-func (j *journal) drop(n int) error {
-	next := &journal{path: j.path, key: j.key, writer: j.writer}
+// shortened makes, beside the file, one that holds these of its records alone, synced. It only reads what does not change.
+func (j *journal) shortened(rest []journaled) (next *journal, err error) {
+	next = &journal{path: j.path, key: j.key, writer: j.writer}
 	f, err := os.CreateTemp(filepath.Dir(j.path), ".journal.*")
 	if err != nil {
-		return fmt.Errorf("cannot shorten the journal: %w", err)
+		return nil, fmt.Errorf("cannot shorten the journal: %w", err)
 	}
-	defer os.Remove(f.Name())
 	next.file = f
 	err = next.begin(f)
-	for _, e := range j.entries[n:] {
+	for _, e := range rest {
 		if err == nil {
 			err = next.append(e.room, e.raw)
 		}
 	}
 	if err == nil {
-		err = f.Sync()
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), j.path)
+		err = next.sync()
 	}
 	if err != nil {
-		f.Close()
-		return fmt.Errorf("cannot shorten the journal: %w", err)
+		return nil, next.discard(err)
 	}
-	next.dirty = false
+	return next, nil
+}
+
+// become drops the first n records, which are in a segment now: next, which shortened made of those after them, with what was
+// recorded since, replaces the file. The directory is to be synced then.
+func (j *journal) become(next *journal, n int) error {
+	for _, e := range j.entries[n+len(next.entries):] {
+		if err := next.append(e.room, e.raw); err != nil {
+			return next.discard(err)
+		}
+	}
+	if err := os.Rename(next.file.Name(), j.path); err != nil {
+		return next.discard(err)
+	}
 	j.file.Close()
 	*j = *next
-	return syncDir(filepath.Dir(j.path))
+	return nil
+}
+
+// discard ends a file that does not become the journal.
+func (j *journal) discard(why error) error {
+	j.file.Close()
+	os.Remove(j.file.Name())
+	return fmt.Errorf("cannot shorten the journal: %w", why)
 }
 
 func (j *journal) close() error {
