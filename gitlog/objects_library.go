@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -230,15 +231,23 @@ func (l *libraryObjects) write(ctx context.Context, objects []rawObject) error {
 	}
 	// Side by side, since what takes time is waiting for the disk, which takes several in one go.
 	failures := make(chan error)
-	for _, o := range objects {
-		go func() { failures <- l.writeOne(o) }()
+	for part := range slices.Chunk(objects, writtenTogether) {
+		for _, o := range part {
+			go func() { failures <- l.writeOne(o) }()
+		}
+		var failed error
+		for range part {
+			failed = errors.Join(failed, <-failures)
+		}
+		if failed != nil {
+			return failed
+		}
 	}
-	var all error
-	for range objects {
-		all = errors.Join(all, <-failures)
-	}
-	return all
+	return nil
 }
+
+// writtenTogether bounds the files that are open at once: a log that is sealed again or taken over has thousands of objects.
+const writtenTogether = 64
 
 // writeOne writes a loose object: a temporary file, synced, that then gets its name; after that the directory is synced. (go-git
 // syncs nothing, and sets up a compressor for each object, which takes longer than all the rest.)
