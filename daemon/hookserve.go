@@ -551,14 +551,19 @@ func endedFacts(wt *worktree, delivered []DeliveredFact, now gitlog.Millis) []En
 	if len(delivered) == 0 {
 		return nil
 	}
-	byID := map[string]DeliveredFact{}
+	byID := make(map[gitlog.EntryID]DeliveredFact, len(delivered))
 	for _, f := range delivered {
-		byID[f.ID] = f
+		if id, err := gitlog.ParseEntryID(f.ID); err == nil {
+			byID[id] = f
+		}
 	}
 	var out []EndedFact
 	for _, item := range wt.clone.clone.Memory().All(now) {
-		f, ok := byID[item.ID().String()]
-		if !ok || !item.Forgotten && !item.Expired {
+		if !item.Forgotten && !item.Expired {
+			continue
+		}
+		f, ok := byID[item.ID()]
+		if !ok {
 			continue
 		}
 		out = append(out, EndedFact{ID: f.ID, Name: f.Name, At: now.Time()})

@@ -78,7 +78,7 @@ func (t *Tree) Judge(ctx context.Context, c *Clone, item *Item, now Millis) (Ver
 		return Verdict{}, nil
 	}
 	j, ok := t.holds(item)
-	if ok && j.writes == countWrites(c, j.paths) {
+	if ok && j.writes == c.countWrites(j.paths) {
 		return j.verdict(now), nil
 	}
 	j, err := t.judge(ctx, c, item)
@@ -133,10 +133,13 @@ func (t *Tree) holds(item *Item) (*judgement, bool) {
 	return j, true
 }
 
-func countWrites(c *Clone, paths []string) int {
+// countWrites is how many events say that one of these paths was written or removed.
+func (c *Clone) countWrites(paths []string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	n := 0
 	for _, p := range paths {
-		n += len(c.Writes(p))
+		n += len(c.writes[p])
 	}
 	return n
 }
@@ -201,7 +204,7 @@ func (t *Tree) judge(ctx context.Context, c *Clone, item *Item) (*judgement, err
 	}
 	slices.Sort(g.j.paths)
 	g.j.paths = slices.Compact(g.j.paths)
-	g.j.writes = countWrites(c, g.j.paths)
+	g.j.writes = c.countWrites(g.j.paths)
 	return g.j, nil
 }
 
