@@ -330,7 +330,7 @@ func (s *objectStore) readFile(ctx context.Context, tree Hash, name string, limi
 
 // readChain returns the commits from tip back to, and without, stop ("" for the generation's start), oldest first. reached
 // is false where stop is no ancestor of tip; then the commits are those down to the start. A parent that is missing gives
-// errMissingObject, which a shallow fetch causes and completeHistory mends. At most max commits are walked.
+// errMissingObject, which a shallow fetch of the person's causes: see mendShallow. At most max commits are walked.
 func (s *objectStore) readChain(ctx context.Context, tip, stop Hash, max int) (commits []*logCommit, reached bool, err error) {
 	for at := tip; at != stop; {
 		if at == "" {

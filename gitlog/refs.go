@@ -234,32 +234,13 @@ func (r refStore) sync(changes []refChange) error {
 	return nil
 }
 
-// create, advance and delete are change for one ref.
-
+// create is change for one ref that is not there.
 func (r refStore) create(ctx context.Context, name string, to Hash) error {
 	return r.change(ctx, refChange{Name: name, New: to})
 }
 
-func (r refStore) delete(ctx context.Context, name string, old Hash) error {
-	return r.change(ctx, refChange{Name: name, Old: old})
-}
-
 // errNotForward: the new tip does not descend from the old one.
 var errNotForward = errors.New("the new tip does not descend from the old one")
-
-// advance moves a ref from old ("" to create it) to a descendant, in a transaction of its own, since one conflicting name
-// would fail a whole batch. errNotForward if it is no descendant, errRefMoved if the ref is not at old.
-func (r refStore) advance(ctx context.Context, objects *objectStore, name string, old, to Hash) error {
-	if old == to {
-		return nil
-	}
-	if _, reached, err := objects.readChain(ctx, to, old, maxChain); err != nil {
-		return err
-	} else if !reached {
-		return fmt.Errorf("%s: %w", name, errNotForward)
-	}
-	return r.change(ctx, refChange{Name: name, Old: old, New: to})
-}
 
 // maxChain bounds a walk through what a host sent. A roster has at most 100,000 entries.
 const maxChain = 1 << 20

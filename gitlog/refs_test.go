@@ -126,14 +126,14 @@ func TestRefCompareAndSwap(t *testing.T) {
 			if err := l.refs.change(ctx, refChange{other, "", Hash(strings.Repeat("1", len(one)))}); err == nil || errors.Is(err, errRefMoved) {
 				t.Errorf("to an object that is not there: %v", err)
 			}
-			if err := l.refs.delete(ctx, name, one); !errors.Is(err, errRefMoved) {
+			if err := l.refs.change(ctx, refChange{Name: name, Old: one}); !errors.Is(err, errRefMoved) {
 				t.Errorf("deleting another value: %v", err)
 			}
 			mustGit(t, l.Root, "pack-refs", "--all")
 			if got := l.at(t, name); got != two {
 				t.Errorf("packed: %s, want %s", got, two)
 			}
-			if err := l.refs.delete(ctx, name, two); err != nil {
+			if err := l.refs.change(ctx, refChange{Name: name, Old: two}); err != nil {
 				t.Fatal(err)
 			}
 			if got := l.at(t, name); got != "" {
@@ -160,30 +160,6 @@ func TestRefListKeepsToItsPrefix(t *testing.T) {
 	want := []ref{{ownRefs + memoryRef(1, 1), one, ""}, {ownRefs + memoryRef(2, 1), one, ""}}
 	if !slices.Equal(refs, want) {
 		t.Errorf("%v, want %v", refs, want)
-	}
-}
-
-func TestRefAdvancesOnlyForward(t *testing.T) {
-	isolateGit(t)
-	ctx := context.Background()
-	l := openTestLog(t, newRepository(t))
-	one := l.commit(t, "", "one")
-	two := l.commit(t, one, "two")
-	three := l.commit(t, two, "three")
-	fork := l.commit(t, one, "fork")
-	name := keptRefs + memoryRef(1, 1)
-	for _, step := range []struct {
-		old, to Hash
-		want    error
-	}{
-		{"", one, nil}, {one, three, nil}, {three, three, nil}, {three, two, errNotForward}, {three, fork, errNotForward}, {two, three, errRefMoved},
-	} {
-		if err := l.refs.advance(ctx, l.objects, name, step.old, step.to); !errors.Is(err, step.want) {
-			t.Errorf("%s to %s: %v, want %v", step.old.short(), step.to.short(), err, step.want)
-		}
-	}
-	if got := l.at(t, name); got != three {
-		t.Errorf("it ended at %s", got)
 	}
 }
 

@@ -100,7 +100,7 @@ func (a *actor) fetch(t testing.TB, audit bool) {
 func (a *actor) keep(t testing.TB, tail string) Hash {
 	t.Helper()
 	tip := a.at(t, a.host.remote.inbox+tail)
-	if err := a.refs.advance(context.Background(), a.objects, keptRefs+tail, a.at(t, keptRefs+tail), tip); err != nil {
+	if err := a.refs.change(context.Background(), refChange{Name: keptRefs + tail, Old: a.at(t, keptRefs+tail), New: tip}); err != nil {
 		t.Fatal(err)
 	}
 	return tip
