@@ -38,17 +38,24 @@ type Clone struct {
 
 	keeping sync.Mutex // held while the journal is made to outlast the machine; taken after writing, before mu
 
-	mu     sync.Mutex
-	lock   *cloneLock // nil: a reader
+	mu      sync.Mutex
+	lock    *cloneLock // nil: a reader
+	writer  WriterID
+	moved   bool // the writer file came with a copy of another clone: draw another before writing
+	journal *journal
+	heard   []*heardSegment // what came through a relay, and not yet from the host
+	replayed
+}
+
+// replayed is what reading the roster, the logs and the journal gave.
+type replayed struct {
 	roster *Roster
 	keys   Keyring
 	// rosterTip is the commit of the roster's head; "" while the chain goes on from it with what is wrong or newer.
 	rosterTip Hash
 	// keptRoster is how many entries the roster's index spares the next start.
 	keptRoster uint64
-	behind     bool // another clone of this home has seen more of the roster
-	writer     WriterID
-	moved      bool                // the writer file came with a copy of another clone: draw another before writing
+	behind     bool                // another clone of this home has seen more of the roster
 	refs       map[string]indexTip // how far each ref was read
 	logs       map[logKey]logTip
 	seen       map[Tip]bool // tips that own segments have named
@@ -56,12 +63,10 @@ type Clone struct {
 	events     []*Stored            // by time, then id
 	writes     map[string][]*Stored // FileWritten, PathRemoved and UngatedWrite by path, in the order of events
 	memory     *Memory
-	journal    *journal
 	problems   map[string]Problem // by ref
 	withheld   map[string]bool    // refs with a segment whose roster head is not in our chain: nothing is sealed
 	refused    map[string]Hash    // kept refs by what the inbox had when it was refused
 	unkept     int                // segments read since the index was written
-	heard      []*heardSegment    // what came through a relay, and not yet from the host
 }
 
 // logKey is a log as one namespace has it.

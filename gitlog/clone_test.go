@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -248,6 +249,57 @@ func TestEventsAreRecordedWhileTheJournalIsShortened(t *testing.T) {
 		if n := len(r.Writes(path)); n != 1 {
 			t.Errorf("a reader has %d writes of %s", n, path)
 		}
+	}
+}
+
+// While all is read again, since a log's ref went back, nobody waits, and what is recorded meanwhile is there afterwards.
+func TestNobodyWaitsWhileAllIsReadAgain(t *testing.T) {
+	ctx := context.Background()
+	s := newStage(t)
+	repo := s.repository("app")
+	s.init(repo)
+	c := s.open(repo, true)
+	fact := factOf(c, "money", "all money is integer cents")
+	if err := c.Append(ctx, fact, factOf(c, "tax", "tax is rounded last")); err != nil {
+		t.Fatal(err)
+	}
+	memory := c.Memory()
+	// What this home trusts is read for it: the other end of a pipe says when.
+	known := s.home.Path(knownFile)
+	content, err := os.ReadFile(known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Remove(known), syscall.Mkfifo(known, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	reloaded := make(chan error)
+	go func() {
+		c.writing.Lock()
+		defer c.writing.Unlock()
+		reloaded <- c.reload(ctx)
+	}()
+	pipe, err := os.OpenFile(known, os.O_WRONLY, 0) // returns once it is being read
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := len(c.Memory().Current(MillisOf(c.now()))); got != 2 || c.Memory() != memory {
+		t.Errorf("meanwhile there are %d facts", got)
+	}
+	if err := c.Record(writtenOf(c, "src/billing.js")); err != nil {
+		t.Error(err)
+	}
+	if _, err := pipe.Write(content); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(pipe.Close(), <-reloaded); err != nil {
+		t.Error(err)
+	}
+	if got := len(c.Memory().Current(MillisOf(c.now()))); got != 2 || c.Memory() == memory || c.Memory().Version() <= memory.Version() {
+		t.Errorf("afterwards there are %d facts, at version %d after %d", got, c.Memory().Version(), memory.Version())
+	}
+	if n := len(c.Writes("src/billing.js")); n != 1 {
+		t.Errorf("%d of 1 events recorded meanwhile", n)
 	}
 }
 

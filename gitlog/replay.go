@@ -56,12 +56,7 @@ func (c *Clone) reset() {
 	c.entries = map[EntryID]*Stored{}
 	c.events = nil
 	c.writes = map[string][]*Stored{}
-	version := uint64(0)
-	if c.memory != nil {
-		version = c.memory.Version() + 1 // what was made from the memory before is made anew
-	}
 	c.memory = NewMemory()
-	c.memory.version = version
 	c.problems = map[string]Problem{}
 	c.withheld = map[string]bool{}
 	c.refused = map[string]Hash{}
@@ -93,8 +88,6 @@ func (c *Clone) refreshTo(ctx context.Context, found []ref) error {
 		return err
 	}
 	if fresh == nil { // a ref went back or away: what was read from it must not stay
-		c.mu.Lock()
-		defer c.mu.Unlock()
 		return c.reload(ctx)
 	}
 	c.mu.Lock()
@@ -103,35 +96,35 @@ func (c *Clone) refreshTo(ctx context.Context, found []ref) error {
 	return nil
 }
 
-// reload reads everything again; the journal's entries stay, and what was heard is judged again.
+// reload reads everything again; the journal's entries stay, and what was heard is judged again. writing is held, mu is not.
 func (c *Clone) reload(ctx context.Context) error {
 	found, _, err := openRefs(c.Repo).list(ctx, ownRefs, keptRefs)
 	if err != nil {
 		return err
 	}
-	c.reset()
-	if err := c.readRosterAt(ctx, found); err != nil {
-		return err
-	}
-	return c.replay(ctx, found)
+	return c.reloadBy(ctx, found, func(next *Clone) error { return next.readRosterAt(ctx, found) })
 }
 
-// reloadBy is reload by a roster that was verified already, whose commit is tip, with refs that were listed already.
-func (c *Clone) reloadBy(ctx context.Context, tip Hash, roster *Roster, found []ref) error {
-	c.reset()
-	if err := c.takeRoster(tip, roster, nil); err != nil {
-		return err
-	}
-	return c.replay(ctx, found)
-}
-
-// replay reads all logs into a clone that was reset, and the journal.
-func (c *Clone) replay(ctx context.Context, found []ref) error {
-	fresh, err := c.readMovedIn(ctx, found)
+// reloadBy is reload with refs that were listed already; takeRoster has the clone that it is given take its roster. All is read
+// beside what is here, which nobody waits for and which stays as it is where that fails.
+func (c *Clone) reloadBy(ctx context.Context, found []ref, takeRoster func(*Clone) error) error {
+	next := &Clone{Repo: c.Repo, home: c.home, device: c.device, settings: c.settings, now: c.now, objects: c.objects, writer: c.writer, replayed: c.replayed}
+	next.reset()
+	err := takeRoster(next)
+	c.objects = next.objects // opened now, if they were not
 	if err != nil {
 		return err
 	}
-	c.merge(fresh)
+	fresh, err := next.readMovedIn(ctx, found)
+	c.objects = next.objects
+	if err != nil {
+		return err
+	}
+	next.merge(fresh)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	next.memory.version = max(next.memory.version, c.memory.Version()+1) // what was made from the memory before is made anew
+	c.replayed = next.replayed
 	if c.journal != nil {
 		if err := c.addJournal(c.journal); err != nil {
 			return err

@@ -64,8 +64,6 @@ func (c *Clone) sealAgain(ctx context.Context, mode gitMode, report *SyncReport)
 			return fmt.Errorf("%s waits to be pushed, is sealed to keys that have ended, and cannot be sealed again: %w", log.name, err)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	return c.reload(ctx)
 }
 

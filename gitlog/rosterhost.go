@@ -49,7 +49,7 @@ func (c *Clone) acceptRoster(ctx context.Context, from *remote, hosted, own Hash
 	if roster == nil {
 		return false, nil
 	}
-	return true, c.adoptRoster(ctx, from, own, hosted, roster, found)
+	return true, c.adoptRoster(ctx, own, hosted, roster, found)
 }
 
 // judgeRoster says whether what the host has is to be adopted: nil without a refusal where there is nothing new. A refusal
@@ -146,19 +146,15 @@ func resumeHostedRoster(ctx context.Context, objects *objectStore, accepted *Ros
 
 // adoptRoster makes a verified chain the accepted one, and reads everything again by it: what could not be opened may open
 // now, and what comes after a cut counts no more. found are the clone's refs, listed before.
-func (c *Clone) adoptRoster(ctx context.Context, from *remote, own, tip Hash, roster *Roster, found []ref) error {
+func (c *Clone) adoptRoster(ctx context.Context, own, tip Hash, roster *Roster, found []ref) error {
 	if err := openRefs(c.Repo).change(ctx, refChange{Name: rosterRef, Old: own, New: tip}); err != nil {
 		return err
 	}
 	if err := c.home.rememberHead(c.settings.Team, roster); err != nil {
 		return err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if from != nil {
-		delete(c.problems, from.inbox+"team/roster")
-	}
-	return c.reloadBy(ctx, tip, roster.clone(), found) // whoever has the verified one is to see it as it is
+	// Whoever has the verified one is to see it as it is.
+	return c.reloadBy(ctx, found, func(next *Clone) error { return next.takeRoster(tip, roster.clone(), nil) })
 }
 
 // TrustRoster takes over the roster that the host shows, though it does not go on from the accepted one: its chain must hold the
@@ -206,7 +202,7 @@ func (c *Clone) TrustRoster(ctx context.Context, entry Digest) error {
 	if err := c.home.forgetHead(c.settings.Team); err != nil {
 		return err
 	}
-	return c.adoptRoster(ctx, from, hashOf(found, rosterRef), hosted, roster, found)
+	return c.adoptRoster(ctx, hashOf(found, rosterRef), hosted, roster, found)
 }
 
 // rememberHead keeps the highest roster head seen of a team.
@@ -378,7 +374,7 @@ func (c *Clone) tryChange(ctx context.Context, at *remote, signer *Device, may f
 			return after, nil
 		}
 	}
-	return after, c.adoptRoster(ctx, at, own, tip, after, found)
+	return after, c.adoptRoster(ctx, own, tip, after, found)
 }
 
 // offerEntry pushes the roster. Where the answer got lost it asks again, since the host may have taken the entry.

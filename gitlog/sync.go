@@ -374,8 +374,8 @@ func (c *Clone) becomeAnother(ctx context.Context) error {
 		return err
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.writer = id
+	c.mu.Unlock()
 	return c.reload(ctx)
 }
 
