@@ -54,8 +54,9 @@ race: ## sixteen hooks ask for one file at the same instant, 500 times
 	KNOOT_ROUNDS=500 $(GO) test ./integration -run TestOneOfManyHooksAtTheSameInstantIsAllowed -count=1 -v -timeout 30m
 
 .PHONY: chaos
-chaos: ## a relay under load is killed 200 times; nothing that anybody heard is missing
+chaos: ## a relay under load is killed 200 times, and 50 times under daemons at work; nothing that anybody heard is missing
 	KNOOT_ROUNDS=200 $(GO) test ./arbiter/relay -run TestKilledAgainAndAgain -count=1 -v -timeout 30m
+	KNOOT_ROUNDS=50 $(GO) test ./integration -run TestARelayIsKilledUnderDaemons -count=1 -v -timeout 30m
 
 .PHONY: blind
 blind: ## a day's words, looked for in all that a relay has and shows

@@ -147,6 +147,8 @@ func (r *relayRepository) takeOurs(e *arbiter.Event) {
 		if e.Reason == arbiter.Taken || e.Reason == arbiter.RelaysOrder || e.Reason == arbiter.Moved {
 			r.end(e)
 		}
+	case gitlog.ClaimAcquired:
+		r.giveBack(e)
 	case gitlog.PathFreed:
 		if e.Class == arbiter.Hub {
 			r.passOn(e)
@@ -163,6 +165,17 @@ func (r *relayRepository) takeOurs(e *arbiter.Event) {
 		news := awayNews(NewsCrossed, &o, by)
 		news.Text = doing
 		r.tellSession(o.Key, e.Subagent, news)
+	}
+}
+
+// giveBack has the relay end a claim that is not held here any more: it was asked for, and what was to be said of its end, or the
+// answer, was lost with a connection. The own arbiter has a claim before the relay is asked.
+func (r *relayRepository) giveBack(e *arbiter.Event) {
+	r.a.mu.Lock()
+	_, holds := r.a.sequencer.Claim(e.Claim, r.a.now())
+	r.a.mu.Unlock()
+	if !holds {
+		r.request(arbiter.Release{Who: e.Who, Claims: []arbiter.ClaimID{e.Claim}, Reason: arbiter.Released})
 	}
 }
 

@@ -104,7 +104,7 @@ func (s *relayState) open() (*keptRelay, error) {
 		}
 		for _, c := range r.Counters {
 			if len(c.Session) == len(gitlog.Token{}) {
-				k.counters[gitlog.Token(c.Session)] = c.Counter
+				k.counters.Resume(gitlog.Token(c.Session), c.Counter)
 			}
 		}
 		for _, g := range r.Grants {
@@ -184,7 +184,7 @@ func (r *relayRepository) keepEvents(events []arbiter.Event) {
 		record.Events = append(record.Events, wire.EncodeEvent(&events[i]))
 		if session := events[i].Session; !sessions[session] {
 			sessions[session] = true
-			if n := r.names.counters[gitlog.Token(session)]; n != 0 {
+			if n := r.names.counters.Last(gitlog.Token(session)); n != 0 {
 				record.Counters = append(record.Counters, liveCounter{session[:], n})
 			}
 		}
@@ -280,7 +280,7 @@ func (r *relayRepository) renew() error {
 	snapshot := r.view.Snapshot()
 	first := &relayRecord{Sequencer: slices.Clone(r.kept.sequencer[:]), Now: r.clock.now(), At: gitlog.Now()}
 	for _, x := range snapshot.Sessions {
-		if n := r.names.counters[gitlog.Token(x.Who.Session)]; n != 0 {
+		if n := r.names.counters.Last(gitlog.Token(x.Who.Session)); n != 0 {
 			first.Counters = append(first.Counters, liveCounter{slices.Clone(x.Who.Session[:]), n})
 		}
 	}

@@ -200,7 +200,7 @@ func TestWhatIsKeptOfARelay(t *testing.T) {
 	s.end()
 
 	s, k, err = open()
-	if err != nil || !k.view.Equal(seq.View) || k.now != 1_000 || k.at != 2_000 || k.counters[gitlog.Token(who.Session)] != 5 ||
+	if err != nil || !k.view.Equal(seq.View) || k.now != 1_000 || k.at != 2_000 || k.counters.Last(gitlog.Token(who.Session)) != 5 ||
 		len(k.grants) != 1 || string(k.grants[arbiter.ClaimID{2}]) != "two" {
 		t.Errorf("read %+v %v", k, err)
 	}

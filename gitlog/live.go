@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/crypto/chacha20poly1305"
 )
@@ -144,18 +145,44 @@ func (l *Live) Open(signer ed25519.PublicKey, key *EpochKey) ([]byte, error) {
 	return text, nil
 }
 
-// LiveCounters holds the last counter of each session, so that nothing is taken twice.
-type LiveCounters map[Token]uint64
+// LiveCounters holds the counters of each session that were taken, so that nothing is taken twice: the first is the floor, at and
+// below which nothing is, then come the last liveWindow at most, ascending. Requests of one session overtake each other on their way
+// to the relay, and what comes late is taken all the same.
+type LiveCounters map[Token][]uint64
 
-// ErrLiveRepeated is returned for a payload whose counter is not above the last one of its session.
-var ErrLiveRepeated = errors.New("repeats a live payload, or comes after a later one")
+// liveWindow is how many requests of a device may be under way at once.
+const liveWindow = 64
+
+// ErrLiveRepeated is returned for a payload whose counter was taken, or is far below the last one of its session.
+var ErrLiveRepeated = errors.New("repeats a live payload, or comes long after later ones")
 
 // Take notes a payload's counter, or returns ErrLiveRepeated. The payload has been opened: a counter that nobody signed
 // must not shut out those that follow.
 func (c LiveCounters) Take(h LiveHeader) error {
-	if h.Counter <= c[h.Session] {
-		return fmt.Errorf("counter %d of a session that is at %d %w", h.Counter, c[h.Session], ErrLiveRepeated)
+	taken := c[h.Session]
+	if len(taken) == 0 {
+		taken = []uint64{0}
 	}
-	c[h.Session] = h.Counter
+	at, found := slices.BinarySearch(taken, h.Counter)
+	if found || at == 0 {
+		return fmt.Errorf("counter %d of a session that is at %d %w", h.Counter, c.Last(h.Session), ErrLiveRepeated)
+	}
+	taken = slices.Insert(taken, at, h.Counter)
+	if len(taken) > 1+liveWindow {
+		taken = slices.Delete(taken, 0, 1)
+	}
+	c[h.Session] = taken
 	return nil
 }
+
+// Last is the highest counter of a session that was taken; 0: none was.
+func (c LiveCounters) Last(session Token) uint64 {
+	taken := c[session]
+	if len(taken) == 0 {
+		return 0
+	}
+	return taken[len(taken)-1]
+}
+
+// Resume has a session begin after a counter that was the last one earlier.
+func (c LiveCounters) Resume(session Token, last uint64) { c[session] = []uint64{last} }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"errors"
+	"math/rand/v2"
 	"testing"
 
 	"golang.org/x/crypto/chacha20poly1305"
@@ -146,16 +147,39 @@ func TestLivePayloadsThatAreRefused(t *testing.T) {
 
 func TestLiveCounters(t *testing.T) {
 	c := LiveCounters{}
-	one, two := Token{1}, Token{2}
+	one, two, three := Token{1}, Token{2}, Token{3}
+	c.Resume(three, 10)
 	for i, step := range []struct {
 		session Token
 		counter uint64
 		taken   bool
-	}{{one, 1, true}, {one, 1, false}, {one, 5, true}, {one, 4, false}, {two, 4, true}, {one, 6, true}} {
+	}{{one, 0, false}, {one, 1, true}, {one, 1, false}, {one, 5, true}, {one, 4, true}, {one, 4, false}, {one, 5, false}, {two, 4, true}, {one, 6, true},
+		{three, 9, false}, {three, 10, false}, {three, 12, true}, {three, 11, true}, {three, 11, false}} {
 		err := c.Take(LiveHeader{Session: step.session, Counter: step.counter})
 		if (err == nil) != step.taken || err != nil && !errors.Is(err, ErrLiveRepeated) {
 			t.Errorf("step %d: %v", i, err)
 		}
+	}
+	// Any order of as many as are under way at once, each once; and nothing from before them.
+	late, last := LiveCounters{}, uint64(0)
+	for n := uint64(1_000); n < 2_000; n += liveWindow {
+		for _, i := range rand.Perm(liveWindow) {
+			if err := late.Take(LiveHeader{Session: one, Counter: n + uint64(i)}); err != nil {
+				t.Fatal(err)
+			}
+			last = max(last, n+uint64(i))
+		}
+	}
+	if got := late.Last(one); got != last {
+		t.Errorf("the last is %d, want %d", got, last)
+	}
+	for n := uint64(0); n <= last; n++ {
+		if late.Take(LiveHeader{Session: one, Counter: n}) == nil {
+			t.Fatalf("%d is taken again", n)
+		}
+	}
+	if size := len(late[one]); size > 1+liveWindow {
+		t.Errorf("%d counters are kept", size)
 	}
 }
 

@@ -172,18 +172,18 @@ func (s Session) writes(file string) map[string]any {
 // Waits ends the session's turn, and returns why knoot keeps it open; "" where it does not.
 func (s Session) Waits() string {
 	s.Person.t.Helper()
-	return s.Person.Held(s.Person.output(s.Dir, s.Payload("Stop", s.turnEnds())))
+	return s.Person.Held(s.Person.output(s.Dir, s.Payload("Stop", s.TurnEnds())))
 }
 
-// turnEnds is what a Stop says beside what every event does.
-func (s Session) turnEnds() map[string]any {
+// TurnEnds is what a Stop says beside what every event does.
+func (s Session) TurnEnds() map[string]any {
 	return map[string]any{"prompt_id": s.use("prompt"), "stop_hook_active": false, "background_tasks": []any{}, "session_crons": []any{}}
 }
 
 // Stop ends the session's turn.
 func (s Session) Stop() string {
 	s.Person.t.Helper()
-	return s.Hook("Stop", s.turnEnds())
+	return s.Hook("Stop", s.TurnEnds())
 }
 
 func (s Session) call(tool string, input map[string]any) string {
