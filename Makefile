@@ -24,7 +24,7 @@ build: ## build knoot and knootd into ./bin
 	CGO_ENABLED=0 $(GO) build $(BUILD) -o bin/ ./cmd/knoot ./cmd/knootd
 
 .PHONY: demo
-demo: build ## play two people's agents in a throw-away folder, and check what is shown
+demo: build ## play people's agents in a throw-away folder, and check what is shown (then: bin/knoot demo --relay)
 	@bin/knoot demo
 
 .PHONY: check

@@ -321,6 +321,9 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 		oc.sync.changed(true)
 		oc.later(wt.facts.warm)
 	}
+	if req.Op == "team" && oc.relay != nil {
+		oc.relay.tick() // whoever was removed is cut off now
+	}
 	if req.Op == "plan" && inSession {
 		d.planned(ctx, wt, session)
 	}

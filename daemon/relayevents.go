@@ -20,6 +20,7 @@ type relayMail struct {
 
 // take takes in what was sequenced.
 func (r *relayRepository) take(m *wire.Events) {
+	_ = r.look() // the team may be another since; without a new one the one before is good
 	b := r.blinding()
 	opened := make([]*openedDetail, len(m.Events))
 	for i := range m.Events {
@@ -34,7 +35,7 @@ func (r *relayRepository) take(m *wire.Events) {
 	r.clock = relayClock{m.Now, time.Now()}
 	var theirs []occurrence
 	var by []Peer
-	var applied, ours []arbiter.Event
+	var applied, ours, unopened []arbiter.Event
 	var mail []relayMail
 	var memory []relaySegment
 	for i := range m.Events {
@@ -44,13 +45,17 @@ func (r *relayRepository) take(m *wire.Events) {
 		}
 		r.view.Apply(e)
 		applied = append(applied, e)
+		if opened[i] == nil && (e.Kind == gitlog.MemoryPublished || e.Kind == gitlog.Message && e.Device != r.names.device) {
+			unopened = append(unopened, e) // its key, or its device, may be of a state of the team that is still to come
+			continue
+		}
+		d, fresh := r.names.take(&e, opened[i])
 		if e.Kind == gitlog.MemoryPublished {
-			if s, ok := r.segmentOf(&e, opened[i]); ok {
-				memory = append(memory, s)
+			if fresh {
+				memory = append(memory, relaySegment{e, d.Segment})
 			}
 			continue
 		}
-		d, _ := r.names.take(&e, opened[i])
 		switch {
 		case e.Kind == gitlog.RosterChanged:
 			ours = append(ours, e)
@@ -83,6 +88,7 @@ func (r *relayRepository) take(m *wire.Events) {
 			}
 		})
 	}
+	r.await(unopened)
 	if len(memory) > 0 {
 		r.link.work(func() { r.hearMemory(memory) }) // it opens seals, and writes them down
 	}

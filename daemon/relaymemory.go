@@ -14,15 +14,14 @@ import (
 const (
 	// memoryAgain is after how long a relay that did not take a segment is told it again.
 	memoryAgain = 5 * time.Second
-	// maxUnopened bounds the segments that wait for a newer state of the team; the oldest goes first, and comes by git.
+	// maxUnopened bounds what waits for a newer state of the team; the oldest goes first. A segment then comes by git.
 	maxUnopened = 64
 )
 
 // relaySegment is a segment of a memory log as it came with an event.
 type relaySegment struct {
-	device gitlog.DeviceID
-	files  [][]byte // nil: sealed cannot be opened yet
-	sealed []byte   // the live payload
+	event arbiter.Event
+	files [][]byte
 }
 
 // remembered has the relay told what is new in the memory of this machine's clones.
@@ -100,50 +99,45 @@ func (r *relayRepository) tellSegment(ctx context.Context, conn wire.Conn, files
 	return err
 }
 
-// segmentOf is the segment that came with an event; false where it came before. mu is held.
-func (r *relayRepository) segmentOf(e *arbiter.Event, opened *openedDetail) (relaySegment, bool) {
-	s := relaySegment{device: e.Device, sealed: e.Detail}
-	if opened == nil {
-		return s, true // its key, or its device, may be of a state of the team that is still to come
-	}
-	s.files = opened.detail.Segment
-	return s, len(s.files) > 0 && r.names.counters.Take(opened.header) == nil
-}
-
 // hearMemory takes in segments that came through the relay. Those by a newer state of the team wait for that.
 func (r *relayRepository) hearMemory(segments []relaySegment) {
-	var behind []relaySegment
-	for _, s := range segments {
-		if s.files == nil || !r.hearSegment(&s) {
-			behind = append(behind, s)
+	var behind []arbiter.Event
+	for i := range segments {
+		if s := &segments[i]; !r.hearSegment(s.event.Device, s.files) {
+			behind = append(behind, s.event)
 		}
 	}
-	if len(behind) == 0 {
-		return
-	}
-	r.mu.Lock()
-	r.unopened = append(r.unopened, behind...)
-	r.unopened = slices.Delete(r.unopened, 0, max(0, len(r.unopened)-maxUnopened))
-	r.mu.Unlock()
-	r.behind()
+	r.await(behind)
 }
 
 // hearSegment gives a segment to the clones here; false where one of them lacks the state of the team that it goes by.
-func (r *relayRepository) hearSegment(s *relaySegment) (judged bool) {
+func (r *relayRepository) hearSegment(device gitlog.DeviceID, files [][]byte) (judged bool) {
 	judged = true
 	for _, oc := range r.all() {
-		news, err := oc.clone.Hear(s.device, s.files)
+		news, err := oc.clone.Hear(device, files)
 		switch {
 		case errors.Is(err, gitlog.ErrRosterBehind):
 			judged = false
 		case errors.Is(err, gitlog.ErrNewer): // it comes by git, where it is counted
 		case err != nil:
-			r.d.log.Warn("what another machine remembered is refused", "repository", oc.common, "device", s.device.String(), "error", err)
+			r.d.log.Warn("what another machine remembered is refused", "repository", oc.common, "device", device.String(), "error", err)
 		case news:
 			oc.warm()
 		}
 	}
 	return judged
+}
+
+// await keeps what came for a state of the team that is not here yet, and fetches that.
+func (r *relayRepository) await(events []arbiter.Event) {
+	if len(events) == 0 {
+		return
+	}
+	r.mu.Lock()
+	r.unopened = append(r.unopened, events...)
+	r.unopened = slices.Delete(r.unopened, 0, max(0, len(r.unopened)-maxUnopened))
+	r.mu.Unlock()
+	r.behind()
 }
 
 // hearUnopened looks again at what waits for another state of the team, which may be here now.
@@ -152,15 +146,16 @@ func (r *relayRepository) hearUnopened() {
 	waiting, b := r.unopened, r.names.blinding
 	r.unopened = nil
 	r.mu.Unlock()
-	var still []relaySegment
-	for _, s := range waiting {
-		if s.files == nil {
-			if o := openDetail(b, s.sealed); o != nil && o.belongs(gitlog.MemoryPublished, arbiter.Token(s.device)) {
-				s.files = o.detail.Segment
-			}
-		}
-		if s.files == nil || !r.hearSegment(&s) {
-			still = append(still, s)
+	var still []arbiter.Event
+	for i := range waiting {
+		e := &waiting[i]
+		switch opened := openEvent(b, e); {
+		case opened == nil:
+			still = append(still, *e)
+		case e.Kind == gitlog.Message:
+			r.deliver(e, opened.detail)
+		case !r.hearSegment(e.Device, opened.detail.Segment):
+			still = append(still, *e)
 		}
 	}
 	r.mu.Lock()

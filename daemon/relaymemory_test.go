@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"knoot.dev/knoot/gitlog"
 )
@@ -118,8 +119,8 @@ func TestFactsReachARelayThatWasAway(t *testing.T) {
 	awaitTrue(t, "the fact is told", func() bool { return strings.Contains(two.read("src/billing.js"), "integer cents") })
 }
 
-// A segment sealed for a state of the team that a machine does not know yet waits for that, and is then told.
-func TestAFactAheadOfTheRosterWaits(t *testing.T) {
+// What is sealed for a state of the team that a machine does not know yet waits for that, and is then told.
+func TestWhatIsAheadOfTheRosterWaits(t *testing.T) {
 	h := newRelayHost(t)
 	c := newCrew(t, h.address, h.pin)
 	two := begin(c.sam, "two")
@@ -139,10 +140,11 @@ func TestAFactAheadOfTheRosterWaits(t *testing.T) {
 	ash.relay.tick()
 	awaitTrue(t, "the relay has the new roster", func() bool { return ash.relay.toldHead() != before })
 	c.ash.remember("cents", "all money is integer cents", "src/billing.js")
-	awaitTrue(t, "the segment is here, and waits", func() bool {
+	c.ash.send(aPerson, "sam@example.com", "new keys, and a fact")
+	awaitTrue(t, "both are here, and wait", func() bool {
 		sam.relay.mu.Lock()
 		defer sam.relay.mu.Unlock()
-		return len(sam.relay.unopened) == 1
+		return len(sam.relay.unopened) == 2
 	})
 	if told := two.read("src/billing.js"); told != "" {
 		t.Errorf("told by keys that are not here: %q", told)
@@ -150,8 +152,15 @@ func TestAFactAheadOfTheRosterWaits(t *testing.T) {
 	if names := recalled(t, c.s, c.sam); len(names) != 0 {
 		t.Errorf("recall has %q", names)
 	}
+	if read := c.sam.inbox(aPerson, false); len(read) != 0 {
+		t.Errorf("read by keys that are not here: %q", read)
+	}
+	sam.sync.mu.Lock()
+	sam.sync.fetched = time.Time{} // else it would not fetch again so soon
+	sam.sync.mu.Unlock()
 	sam.sync.running.Unlock()
 	awaitTrue(t, "the fact is told", func() bool { return strings.Contains(two.read("src/billing.js"), "integer cents") })
+	awaitMail(t, c.sam, aPerson, "ash@example.com: new keys, and a fact")
 }
 
 // Another clone of the same machine hears of it, too.

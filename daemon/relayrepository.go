@@ -65,7 +65,7 @@ type relayRepository struct {
 	told     chan struct{}              // guarded by mu: closed when nothing is to be told
 	more     chan struct{}              // there is something in the outbox
 	memory   chan struct{}              // there may be something of the memory to tell, or to look at again
-	unopened []relaySegment             // guarded by mu: what waits for a newer state of the team
+	unopened []arbiter.Event            // guarded by mu: what waits for a newer state of the team
 	changed  chan struct{}              // guarded by mu: closed at the next change of the mirror
 }
 

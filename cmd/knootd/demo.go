@@ -19,17 +19,19 @@ import (
 )
 
 func (c *console) demoCommand() *ffcli.Command {
+	flags := newFlags("demo")
+	withRelay := flags.Bool("relay", false, "two machines and a relay, which is killed in the middle")
 	return command(manual{
-		name: "demo", short: "Show what knoot does, with three people in a throw-away folder",
+		name: "demo", usage: "[--relay]", short: "Show what knoot does, with three people in a throw-away folder",
 		long: `It makes a host repository and three clones, each of a person with keys of their own,
 plays the hooks of agents through the real executables, and checks all that it shows: it exits 1 if anything is not so.
 Nothing of yours is read or changed.`,
-		example: "knoot demo",
-	}, newFlags("demo"), func(ctx context.Context, args []string) error {
+		example: "knoot demo\nknoot demo --relay",
+	}, flags, func(ctx context.Context, args []string) error {
 		if err := noArguments("demo", args); err != nil {
 			return err
 		}
-		return c.demo(ctx)
+		return c.demo(ctx, *withRelay)
 	})
 }
 
@@ -46,7 +48,13 @@ const (
 	demoPatience = 20 * time.Second
 )
 
-func (c *console) demo(ctx context.Context) (err error) {
+// scene is a part of the demo.
+type scene struct {
+	title string
+	play  func(context.Context) error
+}
+
+func (c *console) demo(ctx context.Context, withRelay bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoTime)
 	defer cancel()
 	self, err := os.Executable()
@@ -70,14 +78,28 @@ func (c *console) demo(ctx context.Context) (err error) {
 	}
 	s := &theatre{console: c, dir: dir, bin: bin}
 	defer func() {
-		if serr := s.stopDaemons(); err == nil {
+		if serr := s.stop(); err == nil {
 			err = serr
 		}
 	}()
-	for i, scene := range []struct {
-		title string
-		play  func(context.Context) error
-	}{
+	scenes, next := s.scenes(), "`knoot init` sets knoot up in a repository of yours."
+	if withRelay {
+		scenes, next = s.relayScenes(), "docs/self-hosting.md is the walk-through for a relay of your own."
+	}
+	for i, scene := range scenes {
+		fmt.Fprintf(c.stdout, "%s\n\n", c.bold(fmt.Sprintf("%d. %s", i+1, scene.title)))
+		if err := scene.play(ctx); err != nil {
+			return fmt.Errorf("the demo stopped at step %d: %w", i+1, err)
+		}
+		fmt.Fprintln(c.stdout)
+	}
+	fmt.Fprintf(c.stdout, "All of this was checked as it ran; the folder is gone.\n%s\n", next)
+	return nil
+}
+
+// scenes are those of a team that has git alone.
+func (s *theatre) scenes() []scene {
+	return []scene{
 		{"Priya begins a team with `knoot init`. Sam, on another machine, asks to join it.", s.setUp},
 		{"Priya's agent learns something, and leaves it as a fact.", s.publish},
 		{"What is on the git host: sealed bytes.", s.lookAtHost},
@@ -86,15 +108,7 @@ func (c *console) demo(ctx context.Context) (err error) {
 		{"Priya's next agent is told the fact, that it may be stale, and who changed the file.", s.briefPriya},
 		{"Two of Priya's agents are about to change one file. The second is refused, and told when it is free.", s.contend},
 		{"Ash joins by a key, reads, and leaves. What is written after stays closed to Ash's keys.", s.leave},
-	} {
-		fmt.Fprintf(c.stdout, "%s\n\n", c.bold(fmt.Sprintf("%d. %s", i+1, scene.title)))
-		if err := scene.play(ctx); err != nil {
-			return fmt.Errorf("the demo stopped at step %d: %w", i+1, err)
-		}
-		fmt.Fprintln(c.stdout)
 	}
-	fmt.Fprintln(c.stdout, "All of this was checked as it ran; the folder is gone.\n`knoot init` sets knoot up in a repository of yours.")
-	return nil
 }
 
 // theatre is the throw-away folder with all that plays in it.
@@ -102,7 +116,9 @@ type theatre struct {
 	*console
 	dir, bin string
 	daemons  []*exec.Cmd
-	commit   string // of sam's change
+	commit   string      // of sam's change
+	relay    *stageRelay // nil: there is none
+	calls    int         // of tools, so far
 }
 
 func (s *theatre) clone(person string) string { return filepath.Join(s.dir, person) }
@@ -234,12 +250,16 @@ func (s *theatre) setUp(ctx context.Context) error {
 }
 
 func (s *theatre) initKnoot(ctx context.Context, person string) error {
-	out, err := s.run(ctx, s.clone(person), nil, nil, "knoot", "init")
+	args := []string{"init"}
+	if s.relay != nil {
+		args = append(args, "--relay", s.relay.address, "--relay-key", s.relay.key)
+	}
+	out, err := s.run(ctx, s.clone(person), nil, nil, "knoot", args...)
 	if err != nil {
 		return err
 	}
 	verdict, _, _ := strings.Cut(out, "\n")
-	s.show(person, "knoot init", verdict)
+	s.show(person, "knoot "+strings.Join(args, " "), verdict)
 	return nil
 }
 
@@ -522,6 +542,19 @@ func readOf(clone, event string) payload {
 	}
 }
 
+// begins plays the start of a session and its first prompt.
+func (s *theatre) begins(ctx context.Context, clone, session, prompt string) error {
+	for _, p := range []payload{
+		{"hook_event_name": "SessionStart", "source": "startup"},
+		{"hook_event_name": "UserPromptSubmit", "prompt": prompt},
+	} {
+		if _, err := s.hook(ctx, clone, session, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // heard is what a hook's output tells the model, and the person.
 type heard struct {
 	Context string // what is added to the model's context
@@ -588,7 +621,8 @@ func (s *theatre) startDaemon(ctx context.Context, person string) error {
 	return nil
 }
 
-func (s *theatre) stopDaemons() (err error) {
+// stop ends what runs, and says what did not end well.
+func (s *theatre) stop() (err error) {
 	for _, daemon := range s.daemons {
 		if serr := daemon.Process.Signal(syscall.SIGTERM); serr != nil && !errors.Is(serr, os.ErrProcessDone) && err == nil {
 			err = serr
@@ -597,6 +631,11 @@ func (s *theatre) stopDaemons() (err error) {
 	for _, daemon := range s.daemons {
 		if werr := daemon.Wait(); werr != nil && err == nil {
 			err = fmt.Errorf("a daemon did not end well: %w", werr)
+		}
+	}
+	if s.relay != nil {
+		if rerr := s.relay.end(syscall.SIGTERM); err == nil {
+			err = rerr
 		}
 	}
 	return err

@@ -17,13 +17,8 @@ const demoIntent = "rewrite the invoice rounding to half-even"
 func (s *theatre) contend(ctx context.Context) error {
 	clone, first, second := s.clone("priya"), "priya-wednesday", "priya-thursday"
 	for _, begin := range []struct{ session, prompt string }{{first, demoIntent}, {second, "show each price with its currency"}} {
-		for _, p := range []payload{
-			{"hook_event_name": "SessionStart", "source": "startup"},
-			{"hook_event_name": "UserPromptSubmit", "prompt": begin.prompt},
-		} {
-			if _, err := s.hook(ctx, clone, begin.session, p); err != nil {
-				return err
-			}
+		if err := s.begins(ctx, clone, begin.session, begin.prompt); err != nil {
+			return err
 		}
 	}
 	patience, cancel := context.WithTimeout(ctx, demoPatience)
@@ -31,28 +26,28 @@ func (s *theatre) contend(ctx context.Context) error {
 	// A hook allows rather than make its agent wait, so on a busy machine the first has its claim, and the second its denial, only
 	// when they ask again.
 	if err := s.until(patience, "the first agent does not hold the file that it is about to write", func() (bool, error) {
-		h, err := s.answerOf(ctx, clone, first, writeOf(clone, "PreToolUse", "toolu_first"))
+		h, err := s.answerOf(ctx, clone, first, writeOf(clone, "PreToolUse", "toolu_first", demoPath))
 		if err == nil && h.Denial != "" {
 			err = fmt.Errorf("the first agent was refused: %s", h.Denial)
 		}
 		if err != nil {
 			return false, err
 		}
-		return s.holds(ctx, clone, first)
+		return s.holds(ctx, clone, first, demoPath)
 	}); err != nil {
 		return err
 	}
 	if err := s.write(clone, "function total(items, currency) {\n  return halfEven(items.reduce((sum, item) => sum + item.price[currency], 0));\n}\n"); err != nil {
 		return err
 	}
-	if _, err := s.hook(ctx, clone, first, writeOf(clone, "PostToolUse", "toolu_first")); err != nil {
+	if _, err := s.hook(ctx, clone, first, writeOf(clone, "PostToolUse", "toolu_first", demoPath)); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.stdout, "   %s\n", s.dim("priya's agent at work on the rounding writes "+demoPath+". Her other agent is about to:"))
 
 	var refused heard
 	if err := s.until(patience, "the second agent was not refused", func() (denied bool, err error) {
-		refused, err = s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_second"))
+		refused, err = s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_second", demoPath))
 		return refused.Denial != "", err
 	}); err != nil {
 		return err
@@ -85,14 +80,14 @@ func (s *theatre) contend(ctx context.Context) error {
 	}
 	fmt.Fprintln(s.stdout, quoted(told))
 	if err := s.until(patience, "the second agent does not hold the file, now that it is free", func() (bool, error) {
-		h, err := s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_third"))
+		h, err := s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_third", demoPath))
 		if err == nil && h.Denial != "" {
 			err = fmt.Errorf("it was refused: %s", h.Denial)
 		}
 		if err != nil {
 			return false, err
 		}
-		return s.holds(ctx, clone, second)
+		return s.holds(ctx, clone, second, demoPath)
 	}); err != nil {
 		return err
 	}
@@ -118,8 +113,8 @@ func (s *theatre) until(patience context.Context, sentence string, try func() (b
 	}
 }
 
-// holds asks `knoot who` whether a session holds the demo's file.
-func (s *theatre) holds(ctx context.Context, clone, session string) (bool, error) {
+// holds asks `knoot who` whether a session holds a file.
+func (s *theatre) holds(ctx context.Context, clone, session, path string) (bool, error) {
 	out, err := s.run(ctx, clone, nil, nil, "knoot", "who", "--json")
 	if err != nil {
 		return false, err
@@ -137,7 +132,7 @@ func (s *theatre) holds(ctx context.Context, clone, session string) (bool, error
 	}
 	for _, each := range who.Sessions {
 		for _, c := range each.Claims {
-			if strings.Contains(each.Session, session) && c.Path == demoPath {
+			if strings.Contains(each.Session, session) && c.Path == path {
 				return true, nil
 			}
 		}
@@ -145,9 +140,9 @@ func (s *theatre) holds(ctx context.Context, clone, session string) (bool, error
 	return false, nil
 }
 
-func writeOf(clone, event, call string) payload {
+func writeOf(clone, event, call, path string) payload {
 	return payload{
 		"hook_event_name": event, "tool_name": "Write", "tool_use_id": call,
-		"tool_input": map[string]string{"file_path": filepath.Join(clone, filepath.FromSlash(demoPath)), "content": "…"},
+		"tool_input": map[string]string{"file_path": filepath.Join(clone, filepath.FromSlash(path)), "content": "…"},
 	}
 }
