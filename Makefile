@@ -87,7 +87,7 @@ fuzz: ## every fuzz target in turn, FUZZTIME each (10m)
 	done
 
 .PHONY: agents
-agents: ## the tests with the real Claude Code, fetched through npm, run offline against a scripted model
+agents: ## real Claude Code and Codex, fetched through npm, run offline against a scripted model: a table by scenario
 	integration/agents/fetch.sh
 	$(GO) test -count=1 -v ./integration/agents
 

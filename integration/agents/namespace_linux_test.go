@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"knoot.dev/knoot/integration/stage"
 )
 
 // insideNamespace marks the copy of the test program that runs in the network namespace.
@@ -26,7 +24,7 @@ func inNamespace(m *testing.M) error {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(cannotIsolate)
 		}
-		os.Exit(stage.Run(m))
+		os.Exit(run(m))
 	}
 	executable, err := os.Executable()
 	if err != nil {

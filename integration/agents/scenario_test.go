@@ -1,0 +1,404 @@
+package agents
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"knoot.dev/knoot/integration/stage"
+)
+
+const (
+	factPath = "src/billing.js"
+	factLine = "export const total = lines => lines.reduce((a, b) => a + b, 0)"
+	factText = "all money is integer cents, never floats"
+	areaText = "the till is the only one that prints"
+	heldPath = "src/tax.js"
+	heldLine = "export const rate = 19"
+	refusal  = "knoot refused this edit"
+)
+
+// scene is a repository in which knoot is set up for an agent, and that agent.
+type scene struct {
+	*testing.T
+	agent  Agent
+	person *stage.Person
+	dir    string
+	daemon *stage.Daemon
+	home   string
+}
+
+// scenarios are what has to hold with each real agent. One that an agent has no means for says so, with t.Skip.
+var scenarios = []struct {
+	name string
+	play func(*scene)
+}{
+	{"a brief arrives", aBriefArrives},
+	{"an edit of a held file does not happen", anEditIsRefused},
+	{"a patch of three files, one held, does not happen", aPatchIsRefused},
+	{"a patch in a here-document, one held, does not happen", aPatchInAHereDocumentIsRefused},
+	{"sed -i of a held file does not happen", sedIsRefused},
+	{"python -c on a held file happens, both are told", aScriptIsTold},
+	{"a subagent's edit of a held file does not happen", aSubagentIsRefused},
+	{"the file is free: told at the next tool call", isToldAtTheNextCall},
+	{"the file is free: told when the turn would end", isToldWhenTheTurnWouldEnd},
+	{"hooks in a linked worktree", inALinkedWorktree},
+	{"daemon dead: all happens, nothing is said", withADeadDaemon},
+	{"daemon hung: all happens, nothing is said", withAHungDaemon},
+	{"daemon talks garbage: all happens, nothing is said", withGarbage},
+}
+
+func TestScenarios(t *testing.T) {
+	for _, find := range []func() (Agent, error){FindClaude, FindCodex, FindCodexInCodeMode} {
+		agent, err := find()
+		for _, scenario := range scenarios {
+			t.Run(agent.Name()+"/"+scenario.name, func(t *testing.T) {
+				t.Parallel()
+				t.Cleanup(func() { results.add(t, agent, scenario.name) })
+				able(t, err)
+				scenario.play(newScene(t, agent))
+			})
+		}
+	}
+}
+
+// able skips the test where real agents cannot be run, or this one is not there (found is why), and says why.
+func able(t *testing.T, found error) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("a run of the real agent takes seconds; -short leaves it out")
+	}
+	if notIsolated != nil {
+		t.Skipf("the real agent runs without a network only: %v", notIsolated)
+	}
+	if found != nil {
+		t.Skip(found)
+	}
+}
+
+func newScene(t *testing.T, agent Agent) *scene {
+	s := &scene{T: t, agent: agent, person: stage.NewPerson(t, "priya"), home: t.TempDir()}
+	s.dir = s.person.Clone(stage.Host(t), "my shop")
+	s.person.Commit(s.dir, factPath, factLine+"\n", "Add billing")
+	s.person.Commit(s.dir, heldPath, heldLine+"\n", "Add taxes")
+	s.person.Knoot(s.dir, "init", "--agent", agent.Hooks())
+	s.daemon = s.person.StartDaemon()
+	return s
+}
+
+func (s *scene) path(file string) string { return filepath.Join(s.dir, file) }
+
+// text is what a file holds; "" where there is none.
+func (s *scene) text(file string) string {
+	s.Helper()
+	data, err := os.ReadFile(s.path(file))
+	if err != nil && !os.IsNotExist(err) {
+		s.Fatal(err)
+	}
+	return string(data)
+}
+
+// model is one that follows a script until the test ends.
+func (s *scene) model(script Script) *Model {
+	s.Helper()
+	return model(s.T, script)
+}
+
+// run has the agent take a prompt in dir, and returns what the model was asked.
+func (s *scene) run(m *Model, prompt string) ([]Request, Output) {
+	s.Helper()
+	job := Job{Model: m, Home: s.home, Dir: s.dir, Prompt: prompt,
+		Env: []string{"KNOOT_HOME=" + s.person.KnootHome, "KNOOT_BIN=" + filepath.Join(s.person.Bin, "knoot")}}
+	output, err := s.agent.Run(deadline(s.T), job)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return m.Turns(), output
+}
+
+// held has another session hold a file, which it has written.
+func (s *scene) held() stage.Session {
+	s.Helper()
+	holder := stage.Session{Person: s.person, ID: "holder", Dir: s.dir}
+	holder.Start()
+	holder.Prompt("rewrite the tax rounding to half even")
+	holder.Write(heldPath, heldLine+"\n")
+	return holder
+}
+
+// counts demands how often a text stands in each request.
+func (s *scene) counts(requests []Request, text string, want ...int) {
+	s.Helper()
+	if len(requests) != len(want) {
+		s.Fatalf("the model was asked %d times, expected %d", len(requests), len(want))
+	}
+	for i, request := range requests {
+		if n := request.Count(text); n != want[i] {
+			s.Errorf("request %d holds %q %d times, expected %d", i+1, text, n, want[i])
+		}
+	}
+}
+
+// refused demands that the model reads of the refusal in the last of its requests, once, and that the held file is as it was.
+func (s *scene) refused(requests []Request) {
+	s.Helper()
+	if len(requests) == 0 {
+		s.Fatal("the model was asked nothing")
+	}
+	want := make([]int, len(requests))
+	want[len(want)-1] = 1
+	for _, words := range []string{refusal, "priya's agent", "rewrite the tax rounding to half even", "its lease has", "Nothing was written."} {
+		s.counts(requests, words, want...)
+	}
+	if text := s.text(heldPath); text != heldLine+"\n" {
+		s.Errorf("the held file is %q", text)
+	}
+	if shown := s.person.Knoot(s.dir, "shown"); strings.Count(shown, refusal) != 1 {
+		s.Errorf("knoot shown does not say so once:\n%s", shown)
+	}
+}
+
+func aBriefArrives(s *scene) {
+	s.person.Knoot(s.dir, "remember", "--name", "money", "--path", factPath, factText)
+	s.person.Knoot(s.dir, "remember", "--name", "printing", areaText)
+	requests, output := s.run(s.model(Script{{s.agent.Read(s.path(factPath))}, {{Text: "It sums the lines."}}}), "what does the billing code do?")
+	s.counts(requests, areaText, 1, 1)
+	s.counts(requests, factText, 0, 1)
+	if requests[1].Count("lines.reduce") == 0 {
+		s.Error("the file's text is not in the second request: it was not read")
+	}
+	if !strings.Contains(output.Stdout, "It sums the lines.") {
+		s.Errorf("the agent's answer is %q", output.Stdout)
+	}
+	if shown := s.person.Knoot(s.dir, "shown"); strings.Count(shown, factText) != 1 || strings.Count(shown, areaText) != 1 {
+		s.Errorf("knoot shown does not say so:\n%s", shown)
+	}
+}
+
+func anEditIsRefused(s *scene) {
+	s.held()
+	requests, _ := s.run(s.model(Script{
+		{s.agent.Read(s.path(heldPath))}, {s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7")}, {{Text: "I wait."}},
+	}), "add the reduced rate for books")
+	s.refused(requests)
+}
+
+// threeFiles is a patch of the held file between two new ones.
+const threeFiles = "*** Begin Patch\n*** Add File: src/cart.js\n+export const cart = []\n*** Update File: " + heldPath + "\n@@\n-" + heldLine +
+	"\n+export const rate = 7\n*** Add File: docs/the cart.md\n+# The cart\n*** End Patch\n"
+
+// nothingOfThePatch demands that the patch was refused as a whole, and that the others are said to be free.
+func (s *scene) nothingOfThePatch(requests []Request) {
+	s.Helper()
+	s.refused(requests)
+	s.counts(requests[len(requests)-1:], `Free in this patch: "docs/the cart.md", src/cart.js.`, 1)
+	if text := s.text("src/cart.js") + s.text("docs/the cart.md"); text != "" {
+		s.Errorf("of the refused patch there is %q", text)
+	}
+}
+
+func aPatchIsRefused(s *scene) {
+	all, able := s.agent.Patch(threeFiles)
+	if !able {
+		s.Skip("it has no tool for patches")
+	}
+	free, _ := s.agent.Patch("*** Begin Patch\n*** Add File: src/cart.js\n+export const cart = []\n*** Add File: docs/the cart.md\n+# The cart\n*** End Patch\n")
+	s.held()
+	m := s.model(Script{{all}, {free}, {{Text: "The rest is in."}}})
+	m.Asked(func(turn int) {
+		if turn == 2 {
+			s.nothingOfThePatch(m.Turns())
+		}
+	})
+	requests, _ := s.run(m, "add the reduced rate for books")
+	s.counts(requests, refusal, 0, 1, 1)
+	if s.text("src/cart.js") != "export const cart = []\n" || s.text("docs/the cart.md") != "# The cart\n" {
+		s.Error("what was free in the patch is not there after it was sent again")
+	}
+}
+
+func aPatchInAHereDocumentIsRefused(s *scene) {
+	if _, able := s.agent.Patch(threeFiles); !able {
+		s.Skip("it has no tool for patches")
+	}
+	s.held()
+	requests, _ := s.run(s.model(Script{{s.agent.Shell("apply_patch <<'EOF'\n" + threeFiles + "EOF")}, {{Text: "I wait."}}}), "add the reduced rate for books")
+	s.nothingOfThePatch(requests)
+}
+
+func sedIsRefused(s *scene) {
+	s.held()
+	requests, _ := s.run(s.model(Script{{s.agent.Shell("cd src && sed -i 's/19/7/' tax.js")}, {{Text: "I wait."}}}), "add the reduced rate for books")
+	s.refused(requests)
+}
+
+func aScriptIsTold(s *scene) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		s.Skip("there is no python3 on this machine")
+	}
+	holder := s.held()
+	requests, _ := s.run(s.model(Script{
+		{s.agent.Shell(`python3 -c 'open("src/tax.js", "w").write("export const rate = 7\n")'`)},
+		// What the script did is found out after its call has ended, and told with a later one.
+		{s.agent.Shell("cat README.md")}, {s.agent.Shell("sleep 0.3; cat README.md")}, {{Text: "The rate is 7."}},
+	}), "add the reduced rate for books")
+	if text := s.text(heldPath); text != "export const rate = 7\n" {
+		s.Errorf("after the script the file is %q", text)
+	}
+	if n := requests[len(requests)-1].Count(heldPath + " was changed while your command ran"); n != 1 {
+		s.Errorf("the model that ran the script is told of it %d times", n)
+	}
+	const told = heldPath + ", which you hold, was changed while a command of priya's agent ran"
+	if heard := holder.Hears("README.md", told); strings.Count(heard, told) != 1 {
+		s.Errorf("the model that holds the file is told %q", heard)
+	}
+}
+
+func aSubagentIsRefused(s *scene) {
+	delegate, able := s.agent.Delegate()
+	if !able {
+		s.Skip("it has no subagents")
+	}
+	s.held()
+	done := make(chan struct{})
+	m := s.model(Script{{delegate}, {{Text: "It waits.", After: done}}})
+	m.Subagent(Script{{s.agent.Read(s.path(heldPath))}, {s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7")}, {{Text: "I wait."}}})
+	m.Asked(func(turn int) {
+		if turn == 1003 {
+			close(done)
+		}
+	})
+	s.run(m, "add the reduced rate for books")
+	s.refused(m.SubagentTurns())
+}
+
+// isTold has the agent ask for a held file, which is free from its next turn on, and demands that it is told so and gets it.
+func (s *scene) isTold(goesOn Item) (requests []Request) {
+	holder := s.held()
+	m := s.model(Script{
+		{s.agent.Read(s.path(heldPath))}, {s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7")},
+		{goesOn}, {s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7")}, {{Text: "It is in."}},
+	})
+	m.Asked(func(turn int) {
+		if turn == 3 {
+			holder.Stop()
+		}
+	})
+	requests, _ = s.run(m, "add the reduced rate for books")
+	if len(requests) != 5 {
+		s.Fatalf("the model was asked %d times, expected 5", len(requests))
+	}
+	if text := s.text(heldPath); text != "export const rate = 7\n" {
+		s.Errorf("the file that was free is %q", text)
+	}
+	return requests
+}
+
+const isFree = heldPath + ", which you were denied, is free now"
+
+func isToldAtTheNextCall(s *scene) {
+	s.counts(s.isTold(s.agent.Read(s.path("README.md"))), isFree, 0, 0, 0, 1, 1)
+}
+
+func isToldWhenTheTurnWouldEnd(s *scene) {
+	times := 1
+	if s.agent.Hooks() == "claude" {
+		times = 2 // what keeps a turn open it shows its model twice, as feedback and as an error
+	}
+	s.counts(s.isTold(Item{Text: "I have nothing else to do."}), isFree, 0, 0, 0, times, times)
+}
+
+func inALinkedWorktree(s *scene) {
+	if s.agent.Hooks() != "codex" {
+		// Its hooks are committed, and each worktree has its own.
+		s.person.Git(s.dir, "add", "-A")
+		s.person.Git(s.dir, "commit", "-qm", "Share what agents learn")
+	}
+	s.person.Knoot(s.dir, "remember", "--name", "money", "--path", factPath, factText)
+	side := filepath.Join(filepath.Dir(s.dir), "the side")
+	s.person.Git(s.dir, "worktree", "add", "-q", "-b", "side", side)
+	s.dir = side
+	s.person.Knoot(s.dir, "init", "--agent", s.agent.Hooks())
+	requests, _ := s.run(s.model(Script{{s.agent.Read(s.path(factPath))}, {{Text: "It sums the lines."}}}), "what does the billing code do?")
+	s.counts(requests, factText, 0, 1)
+}
+
+// allHappens has the agent edit files in each way that would be refused, and demands that it can, and that nothing is said.
+func (s *scene) allHappens() {
+	s.Helper()
+	requests, output := s.run(s.model(Script{
+		{s.agent.Read(s.path(heldPath))}, {s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7")},
+		{s.agent.Shell("sed -i 's/total/sum/' " + factPath)}, {{Text: "All is in."}},
+	}), "add the reduced rate for books")
+	if len(requests) != 4 || s.text(heldPath) != "export const rate = 7\n" || s.text(factPath) != strings.Replace(factLine, "total", "sum", 1)+"\n" {
+		s.Errorf("the model was asked %d times; the files are %q and %q", len(requests), s.text(heldPath), s.text(factPath))
+	}
+	for i, request := range requests {
+		// The repository's own files are called after knoot, and git tells agents of them; what hooks say is another matter.
+		for _, trace := range []string{factText, areaText, refusal, "knoot:", "background notes", "hook additional context", "hook error"} {
+			if n := request.Count(trace); n != 0 {
+				s.Errorf("request %d holds %q %d times", i+1, trace, n)
+			}
+		}
+	}
+	for _, trace := range []string{"knoot:", "knoot hook", "Failed", "hook error"} {
+		if strings.Contains(output.Stdout+output.Stderr, trace) {
+			s.Errorf("the agent prints %q:\n%s\n%s", trace, output.Stdout, output.Stderr)
+		}
+	}
+}
+
+// toSay gives the daemon something to say of all that allHappens does.
+func (s *scene) toSay() {
+	s.Helper()
+	s.person.Knoot(s.dir, "remember", "--name", "money", "--path", factPath, factText)
+	s.person.Knoot(s.dir, "remember", "--name", "printing", areaText)
+	s.held()
+}
+
+func withADeadDaemon(s *scene) {
+	s.toSay()
+	s.daemon.Kill()
+	s.allHappens()
+	if connection, err := net.Dial("unix", s.person.Socket()); err == nil {
+		connection.Close()
+		s.Error("a hook started a daemon although autostart is off")
+	}
+}
+
+func withAHungDaemon(s *scene) {
+	s.toSay()
+	thaw := s.daemon.Frozen()
+	s.Cleanup(thaw)
+	s.allHappens()
+}
+
+func withGarbage(s *scene) {
+	s.toSay()
+	s.daemon.Kill()
+	if err := os.Remove(s.person.Socket()); err != nil && !os.IsNotExist(err) {
+		s.Fatal(err)
+	}
+	listener, err := net.Listen("unix", s.person.Socket())
+	if err != nil {
+		s.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(connection, `{"answer":{"deny":7,"context":["`+refusal+`"]}} knoot: garbage`)
+			connection.Close()
+		}
+	})
+	s.Cleanup(func() { listener.Close(); serving.Wait() })
+	s.allHappens()
+}
