@@ -129,6 +129,8 @@ type occurrence struct {
 	// Unsure says that the write is known only from what changed while a command line of the session ran, and that somebody else
 	// was at work there too.
 	Unsure bool
+	// Denied says that the write was refused to the session, and that the file changed all the same, by whom nobody said.
+	Denied bool
 }
 
 // arbitration decides for one repository who may write which file now. Every event is in its file before anybody hears of it;
@@ -148,6 +150,7 @@ type arbitration struct {
 	mu        sync.Mutex
 	sequencer *arbiter.Sequencer        // guarded by mu
 	unsure    bool                      // guarded by mu: of what happens now, see occurrence.Unsure
+	denied    bool                      // guarded by mu: the same, see occurrence.Denied
 	origin    [16]byte                  // guarded by mu: the sequencer's id in audit logs
 	names     arbiterNames              // guarded by mu
 	file      *stateFile[arbiterRecord] // guarded by mu; nil: nothing is kept
@@ -837,7 +840,7 @@ func (a *arbitration) sessionOf(t arbiter.Token) sessionKey {
 // named adds the names to an event. mu is held.
 func (a *arbitration) named(e arbiter.Event) occurrence {
 	o := occurrence{Event: e, Key: a.sessionOf(e.Session), Root: a.names.name(worktreeType, e.Worktree), OnBranch: a.branchOf(e.Branch),
-		WasBranch: a.branchOf(e.OldBranch), OtherKey: a.sessionOf(e.Other), Unsure: a.unsure}
+		WasBranch: a.branchOf(e.OldBranch), OtherKey: a.sessionOf(e.Other), Unsure: a.unsure, Denied: a.denied}
 	if len(e.Paths) > 0 {
 		o.Path = a.pathOf(e.Paths[0])
 	}

@@ -84,7 +84,7 @@ func (n *noticing) notice(o *occurrence) {
 // news is news of an event, for whoever has its path in root.
 func (n *noticing) news(o *occurrence, kind NewsKind, root string, by sessionKey) News {
 	return News{Key: string(kind) + " " + strconv.FormatUint(o.Order.Term, 36) + "." + strconv.FormatUint(o.Order.Seq, 36), Kind: kind, At: o.Time,
-		Root: root, Path: o.Path, By: n.peer(by), Unsure: o.Unsure}
+		Root: root, Path: o.Path, By: n.peer(by), Unsure: o.Unsure, Denied: o.Denied}
 }
 
 // tell keeps news for a context, if that is known here: a person's presence is none.

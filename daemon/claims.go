@@ -47,6 +47,9 @@ func (c *hookCall) arbitrate(ctx context.Context) (refused *denial) {
 	if refused == nil && len(c.asks) > 0 {
 		c.d.guard("relay", func() { refused = c.askRelays(ctx) })
 	}
+	if refused != nil && !c.repeated {
+		c.d.guard("refused", c.watchRefused)
+	}
 	return refused
 }
 
@@ -79,6 +82,16 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 	for _, a := range arbiters {
 		c.meet(a, sites)
 	}
+	own := func(key callKey) bool { return key.Subagent == c.h.Subagent }
+	switch c.h.Event {
+	case EventPreTool, EventPostTool, eventToolFailure:
+		own = func(key callKey) bool { return key.Subagent == c.h.Subagent && key.ToolUse != c.h.ToolUse }
+	case eventSessionEnd:
+		own = func(callKey) bool { return true }
+	}
+	for _, a := range arbiters {
+		c.withoutEnd(ctx, a, own)
+	}
 	switch c.h.Event {
 	case EventPreTool:
 		if refused := c.weigh(sites); refused != nil {
@@ -93,12 +106,10 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		c.confirm(sites, arbiter.Failed)
 	case EventPrompt, eventSubagentStop:
 		for _, a := range arbiters {
-			c.endOpaque(a, sites, func(key callKey) bool { return key.Subagent == c.h.Subagent })
 			a.closeCalls(c.key, c.h.Subagent)
 		}
 	case eventStop, eventInterrupt:
 		for _, a := range arbiters {
-			c.endOpaque(a, sites, func(key callKey) bool { return key.Subagent == c.h.Subagent })
 			a.closeCalls(c.key, c.h.Subagent)
 			a.stop(c.key, c.h.Tasks)
 		}
@@ -348,6 +359,9 @@ func (c *hookCall) claim(sites []*site) {
 		}
 		for _, path := range s.place.Writes {
 			call.stamps[path] = stampOf(s.tree.root, path)
+			if !slices.Contains(s.ordinary, path) && !slices.Contains(s.noted, path) {
+				call.ignored = append(call.ignored, path)
+			}
 		}
 		if len(s.wants) > 0 && s.mode != gitlog.ClaimsOff {
 			var took []occurrence
@@ -369,26 +383,26 @@ func (c *hookCall) claim(sites []*site) {
 			}
 		}
 		if len(s.place.Writes) > 0 || c.h.Opaque || c.h.Background {
-			a.openCall(c.key, callKey{Subagent: c.h.Subagent, ToolUse: c.h.ToolUse}, call)
+			a.openCall(c.key, c.callIn(s.tree.root), call)
 		}
 	}
 }
 
 // confirm says what a call wrote, and closes it: what it took and did not write is let go. The arbiters are locked.
 func (c *hookCall) confirm(sites []*site, reason arbiter.Reason) {
-	key := callKey{Subagent: c.h.Subagent, ToolUse: c.h.ToolUse}
 	for _, s := range sites {
 		a := s.tree.clone.arbiter
 		l := a.lodger(c.key)
-		c.endOpaque(a, []*site{s}, func(k callKey) bool { return k == key })
+		key := c.callIn(s.tree.root)
 		call := l.calls[key]
+		c.endOpaque(s, call)
 		var written, removed []string
 		for _, path := range slices.Concat(s.ordinary, s.noted) {
 			now := stampOf(s.tree.root, path)
-			if call != nil && (c.h.Shell || reason == arbiter.Failed) && call.stamps != nil && call.stamps[path] == now {
-				continue // a shell names what it may write, and it did not, or failed before
+			if call != nil && (c.h.Shell || reason == arbiter.Failed || call.looked) && call.stamps != nil && call.stamps[path] == now {
+				continue // a shell names what it may write, and it did not, or failed before; or it is known already
 			}
-			if reason == arbiter.Failed && (!c.h.Shell || call == nil) {
+			if reason == arbiter.Failed && (call == nil || !c.h.Shell && !call.refused) {
 				continue
 			}
 			if now == (stamp{}) {
@@ -413,22 +427,6 @@ func (c *hookCall) confirm(sites []*site, reason arbiter.Reason) {
 	}
 }
 
-// endOpaque takes note of opaque calls that have ended. What they changed is looked for after the answer. The arbiters are locked.
-func (c *hookCall) endOpaque(a *arbitration, sites []*site, which func(callKey) bool) {
-	l := a.lodgers[c.key]
-	if l == nil {
-		return
-	}
-	for key, call := range l.calls {
-		for _, s := range sites {
-			if call.opaque != 0 && which(key) && s.tree.clone.arbiter == a {
-				c.opaque = append(c.opaque, opaqueCall{tree: s.tree, by: s.by, from: call.opaque, until: c.now, head: call.head,
-					reported: slices.Concat(s.ordinary, s.noted)})
-			}
-		}
-	}
-}
-
 // lodger is what an arbitration has to know of a session beside its claims. The arbitration's lock guards it.
 type lodger struct {
 	calls   map[callKey]*openCall
@@ -438,36 +436,6 @@ type lodger struct {
 	users   map[arbiter.ClaimID]string // the subagent that used a claim last
 	process int                        // of its agent; 0: not known
 	birth   uint64
-}
-
-// callKey names a tool call within a session.
-type callKey struct {
-	Subagent string `json:"subagent,omitempty"`
-	ToolUse  string `json:"tool_use,omitempty"`
-}
-
-// openCall is a tool call that has begun and of whose end nothing is known.
-type openCall struct {
-	began   gitlog.Millis
-	renewed gitlog.Millis
-	took    []arbiter.ClaimID // claims that it took
-	claims  []arbiter.ClaimID // those that its writes are under
-	stamps  map[string]stamp  // of the files when it began; nil: not known
-	opaque  gitlog.Millis     // when it was asked about, if it may change files that it does not name; else 0
-	head    string            // the commit that was checked out then
-}
-
-// callRecord says that a call began, or ended.
-type callRecord struct {
-	Session sessionKey `json:"session"`
-	callKey
-	Began  gitlog.Millis    `json:"began,omitempty"`
-	Took   [][]byte         `json:"took,omitempty"`
-	Claims [][]byte         `json:"claims,omitempty"`
-	Stamps map[string]stamp `json:"stamps,omitempty"`
-	Opaque gitlog.Millis    `json:"opaque,omitempty"`
-	Head   string           `json:"head,omitempty"`
-	Ended  bool             `json:"ended,omitempty"`
 }
 
 // begin makes time stand still until finish, so that what is found is what is decided about. mu is held.
@@ -498,77 +466,6 @@ func (a *arbitration) lodger(key sessionKey) *lodger {
 		a.lodgers[key] = l
 	}
 	return l
-}
-
-func (l *lodger) apply(r callRecord) {
-	if r.Ended {
-		delete(l.calls, r.callKey)
-		return
-	}
-	l.calls[r.callKey] = &openCall{began: r.Began, took: claimsOf(r.Took), claims: claimsOf(r.Claims), stamps: r.Stamps, opaque: r.Opaque, head: r.Head}
-}
-
-func (l *lodger) records(key sessionKey) (out []callRecord) {
-	for k, c := range l.calls {
-		out = append(out, c.record(key, k))
-	}
-	return out
-}
-
-func (c *openCall) record(session sessionKey, key callKey) callRecord {
-	r := callRecord{Session: session, callKey: key, Began: c.began, Stamps: c.stamps, Opaque: c.opaque, Head: c.head}
-	for i := range c.took {
-		r.Took = append(r.Took, c.took[i][:])
-	}
-	for i := range c.claims {
-		r.Claims = append(r.Claims, c.claims[i][:])
-	}
-	return r
-}
-
-func claimsOf(ids [][]byte) (out []arbiter.ClaimID) {
-	for _, id := range ids {
-		if len(id) == len(arbiter.ClaimID{}) {
-			out = append(out, arbiter.ClaimID(id))
-		}
-	}
-	return out
-}
-
-// openCall keeps that a call has begun. mu is held.
-func (a *arbitration) openCall(session sessionKey, key callKey, call *openCall) {
-	a.lodger(session).calls[key] = call
-	a.append(&arbiterRecord{Calls: []callRecord{call.record(session, key)}})
-}
-
-// closeCall keeps that a call has ended. mu is held.
-func (a *arbitration) closeCall(session sessionKey, key callKey) *openCall {
-	l := a.lodger(session)
-	call := l.calls[key]
-	if call != nil {
-		delete(l.calls, key)
-		a.append(&arbiterRecord{Calls: []callRecord{{Session: session, callKey: key, Ended: true}}})
-	}
-	return call
-}
-
-// closeCalls closes the calls of a context of whose end nothing was heard: they were denied by somebody else, broken off, or
-// failed without a word. What they took and nobody confirmed ends. mu is held.
-func (a *arbitration) closeCalls(session sessionKey, subagent string) {
-	l := a.lodgers[session]
-	if l == nil {
-		return
-	}
-	var took []arbiter.ClaimID
-	for key := range l.calls {
-		if key.Subagent == subagent {
-			took = append(took, a.closeCall(session, key).took...)
-		}
-	}
-	known, here := a.sequencer.Session(a.sessionToken(session), a.now())
-	if len(took) > 0 && here {
-		a.do(arbiter.Release{Who: known.Who, Claims: took, Reason: arbiter.CallEnded})
-	}
 }
 
 // stop ends the claims of a session whose turn has ended, but for those that subagents use which go on in the background. mu

@@ -320,6 +320,7 @@ type openClone struct {
 	dirty    time.Time     // guarded by mu: when the oldest event went to the journal; zero: none is there
 	moved    refState      // guarded by mu: of the refs when they were last read
 	looking  chan struct{} // guarded by mu: closed when the refresh that is under way has ended; nil: none is
+	ended    []opaqueCall  // guarded by mu: command lines of which it was not looked yet what they changed
 	shutdown bool          // guarded by mu: jobs are no longer taken
 }
 
@@ -441,6 +442,26 @@ func (oc *openClone) later(job func(context.Context)) {
 	}
 }
 
+// lookLater has the files looked at that a command line may have changed. That cannot be done again, so that where too much waits
+// it is done with the next.
+func (oc *openClone) lookLater(o opaqueCall) {
+	oc.mu.Lock()
+	oc.ended = append(oc.ended, o)
+	oc.mu.Unlock()
+	oc.later(oc.lookAfter)
+}
+
+// lookAfter looks after the command lines that have ended.
+func (oc *openClone) lookAfter(ctx context.Context) {
+	oc.mu.Lock()
+	ended := oc.ended
+	oc.ended = nil
+	oc.mu.Unlock()
+	for _, o := range ended {
+		oc.d.lookAfter(ctx, o)
+	}
+}
+
 // work runs jobs until close.
 func (oc *openClone) work() {
 	for job := range oc.jobs {
@@ -534,6 +555,7 @@ func (oc *openClone) tick() {
 	}
 	oc.refreshIfMoved()
 	oc.later(func(ctx context.Context) {
+		oc.lookAfter(ctx)
 		oc.followSettings(ctx)
 		oc.knowPeople()
 		for _, wt := range trees {

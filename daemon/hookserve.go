@@ -52,6 +52,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 	said := &hookCall{d: d, h: h, now: now, places: places, key: sessionKey{Agent: h.Agent, ID: h.Session}}
 	if len(places) == 0 {
 		said.arbitrate(ctx) // a turn may end elsewhere than where its claims are
+		silent.after = said.after
 		return silent
 	}
 	said.narrow()
@@ -577,7 +578,7 @@ func (c *hookCall) after() {
 		c.declareIntent()
 	}
 	for _, o := range c.opaque {
-		o.tree.clone.later(func(ctx context.Context) { c.d.lookAfter(ctx, o) })
+		o.tree.clone.lookLater(o)
 	}
 	for _, p := range c.places {
 		if p.tree == nil {
@@ -585,14 +586,14 @@ func (c *hookCall) after() {
 		}
 		oc := p.tree.clone
 		switch c.h.Event {
-		case EventSessionStart, EventPreTool, EventPostTool, eventToolFailure, eventStop, eventInterrupt, eventSessionEnd:
+		case EventSessionStart, EventPrompt, EventPreTool, EventPostTool, eventToolFailure, eventSubagentStop, eventStop, eventInterrupt, eventSessionEnd:
 			oc.later(func(ctx context.Context) { c.d.settle(ctx, p.tree) })
 		}
 		switch c.h.Event {
 		case EventSessionStart:
 			oc.sync.fetchSoon()
-		case EventPreTool, EventPostTool:
-			c.identifyReads(p)
+		case EventPreTool, EventPostTool, eventToolFailure:
+			c.identify(p)
 		case eventStop, eventSubagentStop, eventSessionEnd:
 			oc.later(func(ctx context.Context) {
 				c.rerecord(ctx, p.tree)
@@ -639,28 +640,38 @@ func cutText(text string, n int) string {
 	return strings.ToValidUTF8(text[:n], "")
 }
 
-// identifyReads finds out what the files hold that were read, so that it is known later whether they changed.
-func (c *hookCall) identifyReads(p hookPlace) {
-	if len(p.Reads) == 0 {
+// identify finds out what the files hold that were read, or written, so that it is known later whether they changed.
+func (c *hookCall) identify(p hookPlace) {
+	paths := slices.Clone(p.Reads)
+	if c.h.Event != EventPreTool {
+		paths = append(paths, p.Writes...)
+	}
+	was := map[string]stamp{}
+	for _, path := range paths {
+		if s := stampOf(p.Root, path); !s.Dir && s != (stamp{}) {
+			was[path] = s
+		}
+	}
+	if len(was) == 0 {
 		return
 	}
 	p.tree.clone.later(func(ctx context.Context) {
 		var found []*touch
-		for _, path := range p.Reads {
-			before := stampOf(p.Root, path)
-			if before.Dir {
-				continue
-			}
+		for path, before := range was {
 			if blob, err := p.tree.tree.Blob(ctx, path); err == nil && blob != nil && before == stampOf(p.Root, path) {
 				found = append(found, &touch{Root: p.Root, Path: path, At: c.now, Stamp: before, Blob: blob})
 			}
 		}
-		if len(found) == 0 {
-			return
-		}
 		st := c.d.state
 		st.mu.Lock()
 		defer st.mu.Unlock()
+		if s := st.sessions[c.key]; s != nil { // what changed since is somebody else's, or the next call's
+			touched := s.context(c.h.Subagent).touched[p.Root]
+			found = slices.DeleteFunc(found, func(t *touch) bool { return touched[t.Path] == nil || touched[t.Path].Stamp != t.Stamp })
+		}
+		if len(found) == 0 {
+			return
+		}
 		st.commit(&stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Touched: found})
 	})
 }

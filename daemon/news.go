@@ -73,6 +73,8 @@ type News struct {
 	Urgent bool      `json:"urgent,omitempty"` // of NewsMail
 	// Unsure says that it happened while a command line ran, and that it may have been somebody else.
 	Unsure bool `json:"unsure,omitempty"`
+	// Denied says that it happened though the write was refused to a session: by that one, it seems.
+	Denied bool `json:"denied,omitempty"`
 	// Turn is the turn in which the file was denied, of NewsFreed and NewsTurn.
 	Turn int `json:"turn,omitempty"`
 	// Until is when a hub that is kept for the session is offered to the next.

@@ -39,11 +39,14 @@ func newsLine(n *News, now time.Time, nth int) string {
 	case NewsCollision:
 		return fmt.Sprintf("- %s, which you created, was created by %s too, %s%s (%s): a merge will bring both", path, who, when, again, branchWords(n.Branch))
 	case NewsUngated:
-		if n.Unsure {
+		if n.Unsure || n.Denied {
 			return fmt.Sprintf("- %s, which you hold, was changed %s %s%s: check what it holds before you go on", path, byWords(n, who), when, again)
 		}
 		return fmt.Sprintf("- %s, which you hold, was written by %s %s%s without asking: check what it holds before you go on", path, who, when, again)
 	case NewsCrossed:
+		if n.Denied {
+			return fmt.Sprintf("- %s was changed though your write of it was refused, %s%s, and is held by %s%s: both changes may be in it now", path, when, again, who, saidWords(n.Text))
+		}
 		if n.Unsure {
 			return fmt.Sprintf("- %s was changed while your command ran, %s%s, and is held by %s%s: both changes may be in it now", path, when, again, who, saidWords(n.Text))
 		}
@@ -123,8 +126,11 @@ func placeWords(n *News, here string) string {
 	return "in your files now, " + here
 }
 
-// byWords says who changed a file, or whose command ran when it was changed.
+// byWords says who changed a file, whose command ran when it was changed, or who was refused that.
 func byWords(n *News, who string) string {
+	if n.Denied {
+		return "after knoot refused that to " + who + ","
+	}
 	if n.Unsure {
 		return "while a command of " + who + " ran,"
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/gitlog"
 )
 
@@ -125,7 +126,8 @@ func (d *daemon) lookedAt(ctx context.Context, o *opaqueCall) []string {
 	return paths
 }
 
-// writtenByOthers are files that another session, another context of this one, or a person reported while the line ran.
+// writtenByOthers are files that another session, another context of this one, or a person reported while the line ran, or is about to:
+// a call of theirs that names it has not ended.
 func (d *daemon) writtenByOthers(o *opaqueCall) map[string]bool {
 	written := map[string]bool{}
 	d.state.mu.Lock()
@@ -142,13 +144,25 @@ func (d *daemon) writtenByOthers(o *opaqueCall) map[string]bool {
 		}
 	}
 	d.state.mu.Unlock()
-	for _, s := range o.tree.clone.arbiter.standing().Sessions {
-		for _, c := range s.Claims {
-			if s.Worktree == o.tree.root && c.Written >= o.from && (s.Person || sessionKey{s.Agent, s.Session} != o.by.Key) {
-				written[c.Path] = true
+	a := o.tree.clone.arbiter
+	a.look(func(v *arbiter.View, now gitlog.Millis) {
+		who := a.who(o.by)
+		for _, w := range v.Writes(who.Session, arbiter.Order{}, now) {
+			if w.Worktree == who.Worktree && w.Time >= o.from {
+				written[a.pathOf(w.Path)] = true
 			}
 		}
-	}
+		for key, l := range a.lodgers {
+			for k, call := range l.calls {
+				if k.Root != o.tree.root || key == o.by.Key && k.Subagent == o.by.Subagent || call.refused || call.began+openCallKept < now {
+					continue
+				}
+				for path := range call.stamps {
+					written[path] = true
+				}
+			}
+		}
+	})
 	return written
 }
 
@@ -162,7 +176,6 @@ func (d *daemon) othersIn(o *opaqueCall) bool {
 // differing are those of the files that are not what was last recorded of them: by a session here, else in the index. What a
 // move of HEAD brought is left out.
 func (d *daemon) differing(ctx context.Context, o *opaqueCall, changed, gone []string) (written, removed []string, err error) {
-	recorded := map[string][]byte{}
 	latest := map[string]*touch{}
 	d.state.mu.Lock()
 	for _, s := range d.state.sessions {
@@ -176,19 +189,19 @@ func (d *daemon) differing(ctx context.Context, o *opaqueCall, changed, gone []s
 			}
 		}
 	}
-	for path, t := range latest {
-		recorded[path] = t.Blob
-	}
 	d.state.mu.Unlock()
 	asItWas := func(path string) bool { return latest[path] != nil && latest[path].Stamp == stampOf(o.tree.root, path) }
 	changed, gone = slices.DeleteFunc(changed, asItWas), slices.DeleteFunc(gone, asItWas)
-	staged, err := o.tree.tree.Staged(ctx, slices.Concat(changed, gone))
+	recorded, err := o.tree.tree.Staged(ctx, slices.Concat(changed, gone))
 	if err != nil {
 		return nil, nil, err
 	}
-	for path, blob := range staged {
-		if recorded[path] == nil {
-			recorded[path] = blob
+	for path, t := range latest {
+		switch {
+		case t.Blob != nil:
+			recorded[path] = t.Blob
+		case t.Wrote != 0 && t.Stamp == (stamp{}):
+			delete(recorded, path) // a session removed it
 		}
 	}
 	var brought map[string][]byte

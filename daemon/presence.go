@@ -87,7 +87,6 @@ type heardPath struct{ root, path string }
 
 // shellCall is such a call in a worktree.
 type shellCall struct {
-	root    string
 	session sessionKey
 	callKey
 }
@@ -114,7 +113,7 @@ func (p *presences) hear(h *socket.Hook, now gitlog.Millis) {
 		if !h.Shell {
 			continue
 		}
-		call := shellCall{place.Root, sessionKey{h.Agent, h.Session}, callKey{h.Subagent, h.ToolUse}}
+		call := shellCall{sessionKey{h.Agent, h.Session}, callKey{Root: place.Root, Subagent: h.Subagent, ToolUse: h.ToolUse}}
 		if h.Event == EventPreTool {
 			p.shells[call] = &shellTime{began: now}
 		} else if at := p.shells[call]; at != nil {
@@ -162,7 +161,7 @@ func (p *presences) bySession(root string, f TouchedFile) (is, perhaps bool) {
 		return true, true
 	}
 	for call, at := range p.shells {
-		if call.root == root && at.began <= f.At && (at.ended == 0 || f.At <= at.ended+hookWindow) {
+		if call.Root == root && at.began <= f.At && (at.ended == 0 || f.At <= at.ended+hookWindow) {
 			perhaps = true
 		}
 	}

@@ -149,7 +149,7 @@ func (c *hookCall) askRelays(ctx context.Context) *denial {
 	for _, s := range c.worktrees {
 		a := s.tree.clone.arbiter
 		a.mu.Lock()
-		if call := a.closeCall(c.key, callKey{Subagent: c.h.Subagent, ToolUse: c.h.ToolUse}); call != nil && len(call.took) > 0 {
+		if call := a.closeCall(c.key, c.callIn(s.tree.root)); call != nil && len(call.took) > 0 {
 			a.do(arbiter.Release{Who: s.who, Claims: call.took, Reason: arbiter.RelaysOrder})
 		}
 		a.mu.Unlock()

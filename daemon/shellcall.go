@@ -10,10 +10,10 @@ func (c *hookCall) narrow() {
 	}
 	for i := range c.places {
 		p := &c.places[i]
-		if p.tree == nil || slices.ContainsFunc(c.places, func(q hookPlace) bool { return q.Root != p.Root && q.tree != nil && q.tree.clone == p.tree.clone }) {
-			continue // a call does not tell two worktrees of a clone apart
+		if p.tree == nil {
+			continue
 		}
-		stamps := p.tree.clone.arbiter.stampsOf(c.key, callKey{Subagent: c.h.Subagent, ToolUse: c.h.ToolUse})
+		stamps := p.tree.clone.arbiter.stampsOf(c.key, c.callIn(p.Root))
 		if stamps == nil {
 			continue
 		}
@@ -33,7 +33,7 @@ func (a *arbitration) stampsOf(session sessionKey, key callKey) map[string]stamp
 	defer a.mu.Unlock()
 	if l := a.lodgers[session]; l != nil {
 		if call := l.calls[key]; call != nil {
-			return call.stamps // it is not written to any more
+			return call.stamps
 		}
 	}
 	return nil

@@ -69,8 +69,10 @@ func (c *hookCall) refuseSweep(ctx context.Context, answer *socket.Answer) (refu
 						taken = append(taken, "sweep\x00"+denial.Command+"\x00"+p.Root+"\x00"+f.Path)
 					}
 				default:
-					c.refuseOnce(denial, nil, answer)
-					refused = true
+					refused = c.refuseOnce(denial, nil, answer)
+					if !c.repeated {
+						c.watch(p.tree, denial.paths())
+					}
 					return
 				}
 			}
@@ -277,6 +279,13 @@ func (c *hookCall) noteSweep(p *hookPlace, denial *sweepDenial) {
 		c.beside = append(c.beside, News{Key: fmt.Sprintf("swept %s %s %d", denial.Command, f.Path, f.At), Kind: NewsSwept, At: f.At, Root: p.Root, Path: f.Path,
 			By: f.By, Text: denial.Command})
 	}
+}
+
+func (d *sweepDenial) paths() (paths []string) {
+	for _, f := range d.Files {
+		paths = append(paths, f.Path)
+	}
+	return paths
 }
 
 // text is the reason that the agent reads, of at most budget bytes, or of minDenial if that is more.
