@@ -61,7 +61,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 	if !said.repeated {
 		r.after = said.after
 	}
-	if h.Event == eventStop && !said.repeated && !h.Repaired {
+	if h.Event == eventStop && !said.repeated && !h.Repaired && !h.Silent {
 		// First: a turn that is held open keeps its claims.
 		if shown := said.brief(ctx); shown != nil {
 			r.Answer.Hold = shown.Text
@@ -89,7 +89,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		}
 		return r
 	}
-	if said.repeated || h.Event == eventStop {
+	if said.repeated || h.Event == eventStop || h.Silent {
 		return r
 	}
 	if shown := said.brief(ctx); shown != nil {

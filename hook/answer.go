@@ -11,13 +11,26 @@ import (
 // preview. The daemon's budgets are far below; this holds if they fail.
 const maxOutput = 9000
 
-// encode puts an answer into the agent's words: JSON on one line, or nothing. Only keys that the event knows are in it.
-// A denial is first, so that nothing can cut it.
-func (a *agent) encode(h *socket.Hook, answer *socket.Answer) []byte {
+// form is how an agent spells an answer: what stands before and after each text.
+type form struct {
+	deny    span   // around the reason of a denial
+	also    string // before what is to be read with a denial; "": nothing is
+	person  span   // around a denial's line for the person, in the place of what closed it; zero: they get none
+	event   string // before the event's name, which is before context; "": it is not named
+	context span   // around what is to be read
+	hold    span   // around why the turn goes on
+}
+
+// span is what stands around a text. An empty end leaves what closes the output as it is.
+type span struct{ start, end string }
+
+// encode puts an answer to an event into the agent's words: JSON on one line, or nothing. Only keys that the event knows are in
+// it. A denial is first, so that nothing can cut it.
+func (a *agent) encode(event string, h *socket.Hook, answer *socket.Answer) []byte {
 	if answer == nil || h.Repaired {
 		return nil
 	}
-	r := a.events[h.Event]
+	r, f := a.events[event], &a.form
 	said := func(allowed bool, text string) string {
 		if !allowed || strings.TrimSpace(text) == "" {
 			return ""
@@ -32,23 +45,28 @@ func (a *agent) encode(h *socket.Hook, answer *socket.Answer) []byte {
 	w := writer{}
 	switch {
 	case hold != "":
-		w.raw(`{"decision":"block","reason":`, `}`)
+		w.open(f.hold)
 		w.text(hold)
-	case deny != "" || context != "":
-		w.raw(`{"hookSpecificOutput":{"hookEventName":"`+h.Event+`"`, `}}`)
-		if deny != "" {
-			w.raw(`,"permissionDecision":"deny","permissionDecisionReason":`, ``)
-			w.text(deny)
-		}
-		if context != "" && w.room() > len(`,"additionalContext":`)+2 {
-			w.raw(`,"additionalContext":`, ``)
+	case deny != "":
+		w.open(f.deny)
+		w.text(deny)
+		if context != "" && f.also != "" && w.room() > len(f.also)+2 {
+			w.raw(f.also)
 			w.text(context)
 		}
-		if person != "" && w.room() > len(`,"systemMessage":`)+2 {
-			w.end = `}`
-			w.raw(`},"systemMessage":`, ``)
+		if person != "" && f.person.start != "" && w.room() > len(f.person.start)+2 {
+			if f.person.end != "" {
+				w.end = f.person.end
+			}
+			w.raw(f.person.start)
 			w.text(person)
 		}
+	case context != "":
+		if f.event != "" {
+			w.raw(f.event + event)
+		}
+		w.open(f.context)
+		w.text(context)
 	}
 	return append(w.out, w.end...)
 }
@@ -61,9 +79,12 @@ type writer struct {
 
 func (w *writer) room() int { return maxOutput - len(w.out) - len(w.end) }
 
-func (w *writer) raw(text, end string) {
-	w.out = append(w.out, text...)
-	w.end = end + w.end
+func (w *writer) raw(text string) { w.out = append(w.out, text...) }
+
+// open writes what stands before a text, and keeps what closes it.
+func (w *writer) open(s span) {
+	w.raw(s.start)
+	w.end = s.end
 }
 
 // text writes a string, as much of it as there is room for, cut between characters. It is valid UTF-8 whatever s is: what is

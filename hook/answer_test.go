@@ -2,6 +2,7 @@ package hook
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -50,7 +51,7 @@ func TestAnswers(t *testing.T) {
 			answer.Person += part.Person
 			answer.Hold += part.Hold
 		}
-		if got := w.run(w.tool(c.event, "Bash", "x.go"), c.agent); got != c.want {
+		if got := w.run(w.tool(c.event, shellOf(c.agent), "x.go"), c.agent); got != c.want {
 			t.Errorf("%s, %s: %s\n got %s\nwant %s", c.agent, c.event, c.what, got, c.want)
 		}
 	}
@@ -66,6 +67,17 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// shellOf is an agent's name of the tool that runs command lines.
+func shellOf(agent string) string {
+	var names []string
+	for name, t := range agents[agent].tools {
+		if t.shell {
+			names = append(names, name)
+		}
+	}
+	return slices.Min(names)
+}
+
 func TestBlankAnswersAreNone(t *testing.T) {
 	w := newWorld(t)
 	w.daemon(func(*socket.Request) *socket.Response {
@@ -73,7 +85,7 @@ func TestBlankAnswersAreNone(t *testing.T) {
 	})
 	for name, a := range agents {
 		for event := range a.events {
-			if got := w.run(w.tool(event, "Bash", "x.go"), name); got != "" {
+			if got := w.run(w.tool(event, shellOf(name), "x.go"), name); got != "" {
 				t.Errorf("%s, %s: %s", name, event, got)
 			}
 		}
@@ -82,17 +94,20 @@ func TestBlankAnswersAreNone(t *testing.T) {
 
 func TestATurnIsNotHeldTwice(t *testing.T) {
 	hold := &socket.Answer{Hold: "wait"}
-	for _, h := range []*socket.Hook{
-		{Event: "Stop", StopHook: true}, {Event: "Stop", Tasks: []socket.Task{{ID: "1"}}}, {Event: "Stop", Repaired: true}, {Event: "SubagentStop"},
-	} {
-		for name, a := range agents {
-			if got := a.encode(h, hold); len(got) > 0 {
-				t.Errorf("%s: %+v: %s", name, h, got)
+	for name, a := range agents {
+		for event, r := range a.events {
+			if got := a.encode(event, &socket.Hook{Event: event}, hold); r.hold != (len(got) > 0) {
+				t.Errorf("%s, %s: %q", name, event, got)
+			}
+			for _, h := range []*socket.Hook{{Event: event, StopHook: true}, {Event: event, Tasks: []socket.Task{{ID: "1"}}}, {Event: event, Repaired: true}} {
+				if got := a.encode(event, h, hold); len(got) > 0 {
+					t.Errorf("%s, %+v: %s", name, h, got)
+				}
+			}
+			if got := a.encode(event, &socket.Hook{Event: event}, nil); len(got) > 0 {
+				t.Errorf("%s, %s, no answer: %s", name, event, got)
 			}
 		}
-	}
-	if got := claude.encode(&socket.Hook{Event: "Stop"}, nil); len(got) > 0 {
-		t.Errorf("no answer: %s", got)
 	}
 }
 
@@ -107,7 +122,7 @@ func TestAnswersAreShortAndValid(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		answer := socket.Answer{Context: text.Draw(t, "context"), Deny: text.Draw(t, "deny"), Person: text.Draw(t, "person"), Hold: text.Draw(t, "hold")}
 		for event := range claude.events {
-			out := claude.encode(&socket.Hook{Event: event}, &answer)
+			out := claude.encode(event, &socket.Hook{Event: event}, &answer)
 			if len(out) == 0 {
 				continue
 			}
@@ -136,7 +151,7 @@ func TestAnswersAreShortAndValid(t *testing.T) {
 }
 
 func TestALongDenialIsADenial(t *testing.T) {
-	out := claude.encode(&socket.Hook{Event: "PreToolUse"}, &socket.Answer{Deny: strings.Repeat("é", maxOutput), Context: "note", Person: "told"})
+	out := claude.encode("PreToolUse", &socket.Hook{Event: "PreToolUse"}, &socket.Answer{Deny: strings.Repeat("é", maxOutput), Context: "note", Person: "told"})
 	if !strings.HasPrefix(string(out), `{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":"éé`) ||
 		!strings.HasSuffix(string(out), `é"}}`) || len(out) > maxOutput || len(out) < maxOutput-4 {
 		t.Errorf("%d bytes", len(out))

@@ -1,8 +1,12 @@
 package hook
 
+import "path/filepath"
+
 // claude is Claude Code, measured at version 2.1.332. Older versions have MultiEdit.
 var claude = agent{
-	pid: "CLAUDE_PID",
+	pid:    "CLAUDE_PID",
+	form:   claudeForm,
+	settle: refuseForeign,
 	events: map[string]reply{
 		"SessionStart":       {context: true, start: true},
 		"UserPromptSubmit":   {context: true, start: true},
@@ -23,6 +27,27 @@ var claude = agent{
 		"NotebookEdit": {path: "notebook_path", writes: true},
 		"Bash":         {shell: true},
 	},
+}
+
+// claudeForm is that of Codex, too, which takes it more strictly.
+var claudeForm = form{
+	deny:    span{`{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"deny","permissionDecisionReason":`, `}}`},
+	also:    `,"additionalContext":`,
+	person:  span{`},"systemMessage":`, `}`},
+	event:   `{"hookSpecificOutput":{"hookEventName":"`,
+	context: span{`","additionalContext":`, `}}`},
+	hold:    span{`{"decision":"block","reason":`, `}`},
+}
+
+// refuseForeign refuses the payload of another agent: Cursor and Copilot CLI run what stands in .claude/settings.json, too, with
+// payloads of their own. Answered as Claude's it would be a second session at work on the same files, which is refused what the
+// first one holds.
+func refuseForeign(p *payload) error {
+	a := &p.aside
+	if a.cursor || a.camel || a.stamped && (a.transcript == "" || filepath.Base(a.transcript) == "events.jsonl") {
+		return errForeign
+	}
+	return nil
 }
 
 // ClaudeCommand is the text of the hook that is installed for Claude Code. It never changes: Claude runs equal commands once,

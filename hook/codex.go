@@ -4,6 +4,7 @@ package hook
 // is known from others. A call that fails is no event of its own: of a patch there is none at all, of a command line the same
 // as of one that succeeds.
 var codex = agent{
+	form: claudeForm,
 	events: map[string]reply{
 		"SessionStart":     {context: true, start: true},
 		"UserPromptSubmit": {context: true, start: true},

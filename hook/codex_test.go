@@ -149,7 +149,7 @@ func TestCodexTakesEachAnswer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		answer := socket.Answer{Context: text.Draw(t, "context"), Deny: text.Draw(t, "deny"), Person: text.Draw(t, "person"), Hold: text.Draw(t, "hold")}
 		for event := range codex.events {
-			out := codex.encode(&socket.Hook{Event: event}, &answer)
+			out := codex.encode(event, &socket.Hook{Event: event}, &answer)
 			if err := codexRefuses(event, out); err != nil || len(out) > maxOutput {
 				t.Errorf("%s: %v, %d bytes: %s", event, err, len(out), out)
 			}
@@ -277,7 +277,7 @@ func TestABigPatchNamesAllItsFilesAndKeepsNothing(t *testing.T) {
 	in := bigPatch(8 << 20)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	p, err := decode(in)
+	p, err := codex.decode(in)
 	runtime.ReadMemStats(&after)
 	if err != nil {
 		t.Fatal(err)

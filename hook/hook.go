@@ -44,7 +44,7 @@ agent should know, if anything. "knoot init" puts it into the agent's settings; 
 is no need to run it by hand. It never fails: if something is wrong it prints nothing,
 exits 0 and leaves a line for "knoot status".
 
-AGENT is claude or codex.
+AGENT is claude, codex, copilot, cursor, gemini or opencode.
 
 FLAGS
   --explain   print what would be asked of the daemon, as JSON, and ask nothing
@@ -106,7 +106,7 @@ func agentOf(args []string) (*agent, error) {
 	if a := agents[args[0]]; a != nil {
 		return a, nil
 	}
-	return nil, fmt.Errorf("%q is no agent that this version knows; it knows claude and codex", args[0])
+	return nil, fmt.Errorf("%q is no agent that this version knows; it knows claude, codex, copilot, cursor, gemini and opencode", args[0])
 }
 
 func (p *process) explain(args []string) error {
@@ -114,7 +114,7 @@ func (p *process) explain(args []string) error {
 	if err != nil {
 		return err
 	}
-	payload, err := p.read()
+	payload, err := p.read(a)
 	if err != nil {
 		return fmt.Errorf("the payload on stdin is not usable: %w", err)
 	}
@@ -140,7 +140,10 @@ func (p *process) answer(args []string) {
 		code = failAgent
 		return
 	}
-	payload, err := p.read()
+	payload, err := p.read(a)
+	if errors.Is(err, errForeign) {
+		return
+	}
 	if err != nil {
 		code = payloadFailure(err)
 		return
@@ -161,7 +164,7 @@ var (
 
 // read decodes stdin, in its own goroutine, since reading a pipe cannot be stopped; after the limit it is left to the end of
 // the process. After an error the rest is read too: some agents are not prepared for a pipe that closes.
-func (p *process) read() (*payload, error) {
+func (p *process) read(a *agent) (*payload, error) {
 	type result struct {
 		payload *payload
 		err     error
@@ -173,7 +176,7 @@ func (p *process) read() (*payload, error) {
 				done <- result{nil, errPanic}
 			}
 		}()
-		payload, err := decode(p.stdin)
+		payload, err := a.decode(p.stdin)
 		if err != nil {
 			_, _ = io.Copy(io.Discard, p.stdin)
 		}
@@ -220,7 +223,7 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 	ctx, cancel := context.WithTimeout(context.Background(), p.limits.answer-reserve)
 	defer cancel()
 	h := &payload.hook
-	event, known := a.events[h.Event]
+	event, known := a.events[payload.event]
 	if _, ours := a.tools[h.Tool]; !known || event.tool && !ours {
 		return nil, ""
 	}
@@ -242,6 +245,7 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 	}
 	h.Shell, h.Opaque = event.tool && a.tools[h.Tool].shell, opaque
 	h.Background = h.Background && h.Shell
+	h.Silent = !event.context && !event.hold
 	h.Process, _ = strconv.Atoi(p.getenv(a.pid))
 	h.Ancestors = socket.Ancestors()
 	h.Name = cutText(p.getenv("KNOOT_AGENT"), maxName)
@@ -268,7 +272,7 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 		if resp.Error != "" {
 			code = failRefused
 		} else {
-			out = a.encode(h, resp.Answer)
+			out = a.encode(payload.event, h, resp.Answer)
 		}
 	}
 	switch {

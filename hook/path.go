@@ -95,7 +95,7 @@ type touch struct {
 // touches are the paths that a payload names, joined with its working directory and resolved. It is opaque where files may
 // change that it does not name.
 func (a *agent) touches(p *payload, getenv func(string) string) (list []touch, opaque bool) {
-	if !a.events[p.hook.Event].tool {
+	if !a.events[p.event].tool {
 		return nil, false
 	}
 	t := a.tools[p.hook.Tool]
@@ -105,13 +105,7 @@ func (a *agent) touches(p *payload, getenv func(string) string) (list []touch, o
 	case t.patch:
 		return patchTouches(p)
 	}
-	name := ""
-	switch t.path {
-	case "file_path":
-		name = p.file
-	case "notebook_path":
-		name = p.book
-	}
+	name := p.name(t)
 	if name == "" || strings.ContainsRune(name, 0) {
 		return nil, false
 	}
@@ -129,7 +123,13 @@ func commandTouches(p *payload, getenv func(string) string) (list []touch, opaqu
 	if p.cut {
 		return nil, true
 	}
-	cwd := realCwd(p.hook.Cwd)
+	cwd := p.hook.Cwd
+	if p.dir != "" && !strings.ContainsRune(p.dir, 0) {
+		if cwd = p.dir; !filepath.IsAbs(cwd) {
+			cwd = filepath.Join(p.hook.Cwd, cwd)
+		}
+	}
+	cwd = realCwd(cwd)
 	env := shell.Env{Dir: cwd, Root: findRoot(cwd), Vars: map[string]string{"PWD": cwd}, Tree: os.DirFS("/")}
 	for _, name := range [...]string{"HOME", "OLDPWD", "TMPDIR", "USER"} {
 		// The hook has the environment of the shell. What it has not is unknown, but for TMPDIR: without it nothing is.

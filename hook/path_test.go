@@ -19,7 +19,7 @@ func (w *world) writes(cwd, path string) string {
 	w.t.Helper()
 	base := filepath.Dir(w.repo)
 	a := &claude
-	p := &payload{file: path}
+	p := &payload{event: "PreToolUse", files: [len(fileKeys)]string{path}}
 	p.hook = socket.Hook{Event: "PreToolUse", Tool: "Write", Cwd: cwd}
 	var list []string
 	touched, _ := a.touches(p, func(string) string { return "" })

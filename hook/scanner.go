@@ -275,6 +275,15 @@ func (s *scanner) textTo(max int, whole io.Writer) (text string, cut bool, err e
 	return s.quoted(max, whole)
 }
 
+// name reads a string that is of use only whole: a longer one than maxName is "".
+func (s *scanner) name(to *string) error {
+	text, cut, err := s.text(maxName)
+	if *to = text; cut {
+		*to = ""
+	}
+	return err
+}
+
 // truth reads a boolean. Any other value is skipped, and is false.
 func (s *scanner) truth() (bool, error) {
 	c, err := s.peek()

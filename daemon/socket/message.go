@@ -43,6 +43,7 @@ type Hook struct {
 	Name       string  `json:"name,omitempty"`     // KNOOT_AGENT
 	User       string  `json:"user,omitempty"`     // KNOOT_USER
 	Private    bool    `json:"private,omitempty"`  // KNOOT_PRIVATE=1: claims only, no intent, no brief shared
+	Silent     bool    `json:"silent,omitempty"`   // the agent reads nothing that is said to this event, but for a denial
 	Repaired   bool    `json:"repaired,omitempty"` // the payload had a byte order mark or invalid UTF-8: record, say nothing
 }
 
