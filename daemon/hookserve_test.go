@@ -621,3 +621,41 @@ func TestCloneThatAnotherProcessWrites(t *testing.T) {
 	}
 	m.mustAsk(forget)
 }
+
+// What an agent cannot be told with one event it is told with the next that it can be told something with. A denial it hears.
+func TestWhatIsSaidWhereNobodyReadsIsSaidLater(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	m.start(Options{})
+	r.isOpen()
+	r.remember("money", "all money is integer cents", "src/billing.js")
+	silent := func(change func(*socket.Hook)) func(*socket.Hook) {
+		return func(h *socket.Hook) {
+			h.Agent, h.Silent = "gemini", true
+			if change != nil {
+				change(h)
+			}
+		}
+	}
+	a := &agent{r: r, session: "alpha"}
+	write := func(h *socket.Hook) {
+		h.Tool, h.ToolUse, h.Places[0].Writes = "replace", "1", []string{"src/billing.js"}
+	}
+	for _, event := range []string{EventSessionStart, EventPrompt, EventPreTool} {
+		if answer := a.hook(event, silent(write)); *answer != (socket.Answer{}) {
+			t.Errorf("%s: %+v", event, answer)
+		}
+	}
+	after := a.hook(EventPostTool, func(h *socket.Hook) { h.Agent = "gemini"; write(h) })
+	if !strings.Contains(after.Context, "integer cents") {
+		t.Errorf("after the call: %+v", after)
+	}
+	b := &agent{r: r, session: "beta"}
+	if answer := b.hook(EventPreTool, silent(write)); answer.Deny == "" || answer.Context != "" {
+		t.Errorf("a file that another session holds: %+v", answer)
+	}
+	r.send(&socket.Caller{Terminal: true}, "gemini-beta", "stop and look") // it would hold the turn, were it urgent and heard
+	if answer := b.hook(eventStop, silent(nil)); *answer != (socket.Answer{}) {
+		t.Errorf("a turn's end: %+v", answer)
+	}
+}

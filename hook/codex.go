@@ -36,15 +36,15 @@ func CodexGroups() []Group {
 	// Edit and Write are other names of apply_patch; which of them a version matches by has changed.
 	const files = "apply_patch|Edit|Write|Bash"
 	return []Group{
-		{"SessionStart", "", CodexCommand, hookTimeout},
-		{"UserPromptSubmit", "", CodexCommand, hookTimeout},
-		{"PreToolUse", files, CodexCommand, hookTimeout},
-		{"PostToolUse", files, CodexCommand, hookTimeout},
-		{"SubagentStart", "", CodexCommand, hookTimeout},
-		{"SubagentStop", "", CodexCommand, hookTimeout},
-		{"PreCompact", "", CodexCommand, hookTimeout},
-		{"Stop", "", CodexCommand, hookTimeout},
-		{"Interrupt", "", CodexCommand, codexEndTimeout},
-		{"SessionEnd", "", CodexCommand, codexEndTimeout},
+		{Event: "SessionStart", Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "UserPromptSubmit", Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "PreToolUse", Matcher: files, Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "PostToolUse", Matcher: files, Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "SubagentStart", Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "SubagentStop", Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "PreCompact", Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "Stop", Command: CodexCommand, Timeout: hookTimeout},
+		{Event: "Interrupt", Command: CodexCommand, Timeout: codexEndTimeout},
+		{Event: "SessionEnd", Command: CodexCommand, Timeout: codexEndTimeout},
 	}
 }

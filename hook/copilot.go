@@ -73,7 +73,7 @@ func CopilotGroups() []Group {
 	for _, event := range [...]string{
 		"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "PreCompact", "Stop", "SessionEnd",
 	} {
-		groups = append(groups, Group{Event: event, Command: CopilotCommand, Timeout: hookTimeout})
+		groups = append(groups, Group{Event: event, Command: CopilotCommand, Timeout: hookTimeout, Flat: "bash"})
 	}
 	return groups
 }

@@ -64,7 +64,7 @@ func CursorGroups() []Group {
 	for _, event := range [...]string{
 		"sessionStart", "beforeSubmitPrompt", "preToolUse", "postToolUse", "postToolUseFailure", "preCompact", "stop", "sessionEnd",
 	} {
-		groups = append(groups, Group{Event: event, Command: CursorCommand, Timeout: hookTimeout})
+		groups = append(groups, Group{Event: event, Command: CursorCommand, Timeout: hookTimeout, Flat: "command"})
 	}
 	return groups
 }

@@ -281,7 +281,7 @@ func TestSweepsAreOfTheirWorktree(t *testing.T) {
 		"git -C vendor/inner clean -f ../../src": "[]",
 		"cd / && git reset --hard":               "[]",
 	} {
-		p := &payload{line: line}
+		p := &payload{event: "PreToolUse", line: line}
 		p.hook = socket.Hook{Event: "PreToolUse", Tool: "Bash", Cwd: w.repo}
 		touched, _ := claude.touches(p, func(string) string { return "" })
 		got := []string{}

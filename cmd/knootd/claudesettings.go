@@ -18,6 +18,8 @@ import (
 type agentSettings struct {
 	groups []hook.Group
 	allow  []string // permission rules; nil adds none
+	// versioned says that a file which knoot makes begins with "version": 1. That of a file which is there is its owner's business.
+	versioned bool
 }
 
 // group is the text of a group that stands at a depth.
@@ -128,9 +130,16 @@ func (s agentSettings) addAllowed(doc []byte, top *jsonValue, l layout) (inserti
 
 // fresh is the file as knoot makes it where there is none.
 func (s agentSettings) fresh() []byte {
-	doc, err := s.add([]byte("{\n}\n"))
+	begin := "{\n}\n"
+	if s.versioned {
+		begin = "{\n  \"version\": 1\n}\n"
+	}
+	doc, err := s.add([]byte(begin))
 	if err != nil {
 		panic(err) // a constant
+	}
+	if s.versioned {
+		return doc
 	}
 	// add marks the object as one that was there; here it is ours
 	return append([]byte("{\n  "), doc[1:]...)
@@ -146,18 +155,25 @@ func (s agentSettings) has(doc []byte, event *jsonValue, g hook.Group) bool {
 	return false
 }
 
-// ours says for each hook of a group whether it is knoot's.
+// ours says for each hook of a group whether it is knoot's; a group that is itself a hook has one.
 func (s agentSettings) ours(doc []byte, group *jsonValue) []bool {
+	if key := s.groups[0].Flat; key != "" {
+		return []bool{s.runs(group.member(key).text(doc))}
+	}
 	hooks := group.member("hooks")
 	if hooks == nil || hooks.kind != '[' {
 		return nil
 	}
 	ours := make([]bool, len(hooks.items))
 	for i, h := range hooks.items {
-		command := h.value.member("command").text(doc)
-		ours[i] = slices.ContainsFunc(s.groups, func(g hook.Group) bool { return g.Command == command })
+		ours[i] = s.runs(h.value.member("command").text(doc))
 	}
 	return ours
+}
+
+// runs reports whether a command is knoot's.
+func (s agentSettings) runs(command string) bool {
+	return slices.ContainsFunc(s.groups, func(g hook.Group) bool { return g.Command == command })
 }
 
 // holds reports whether an array has the string.
@@ -230,6 +246,10 @@ func (s agentSettings) cutHooks(doc []byte, hooks *jsonValue, of func(string, *j
 		for j, group := range event.value.items {
 			ours := s.ours(doc, group.value)
 			if !slices.Contains(ours, true) || !of(event.key, group.value, doc) {
+				continue
+			}
+			if s.groups[0].Flat != "" {
+				groupGone[j] = true
 				continue
 			}
 			more, all := removeItems(group.value.member("hooks"), ours)

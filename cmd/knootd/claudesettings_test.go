@@ -87,7 +87,15 @@ func TestSettingsOfSomebodyElse(t *testing.T) {
 // checkRoundTrip holds that adding keeps all that was there, that adding twice adds once, and that removing gives
 // the first bytes back.
 func checkRoundTrip(t interface{ Fatalf(string, ...any) }, doc []byte) {
-	added, err := testSettings.add(doc)
+	checkRoundTripOf(t, testSettings, doc)
+	// The hooks of Cursor and Copilot CLI stand in an event's list as they are.
+	for _, flat := range []agentSettings{{groups: hook.CursorGroups(), versioned: true}, {groups: hook.CopilotGroups(), versioned: true}} {
+		checkRoundTripOf(t, flat, doc)
+	}
+}
+
+func checkRoundTripOf(t interface{ Fatalf(string, ...any) }, settings agentSettings, doc []byte) {
+	added, err := settings.add(doc)
 	if err != nil {
 		t.Fatalf("add to %q: %v", doc, err)
 	}
@@ -101,14 +109,14 @@ func checkRoundTrip(t interface{ Fatalf(string, ...any) }, doc []byte) {
 	if !contains(after, before) {
 		t.Fatalf("%q became %q, which lacks something", doc, added)
 	}
-	if bytes.Count(added, []byte(quoteJSON(testSettings.groups[0].Command))) < len(testSettings.groups) {
+	if bytes.Count(added, []byte(quoteJSON(settings.groups[0].Command))) < len(settings.groups) {
 		t.Fatalf("%q became %q, which lacks a hook", doc, added)
 	}
-	again, err := testSettings.add(added)
+	again, err := settings.add(added)
 	if err != nil || !bytes.Equal(again, added) {
 		t.Fatalf("added twice, %q became %q (%v)", added, again, err)
 	}
-	removed, err := testSettings.remove(added, testSettings.allow)
+	removed, err := settings.remove(added, settings.allow)
 	if err != nil || !bytes.Equal(removed, doc) {
 		t.Fatalf("%q came back as %q (%v) from %q", doc, removed, err, added)
 	}

@@ -66,9 +66,11 @@ func (c *console) initCommand() *ffcli.Command {
 		long: `It writes .knoot.toml and adds hooks to the settings of agents, to be committed; all
 else in those files stays as it is. They are those of Claude Code (.claude/settings.json)
 and, where their program is on PATH or their folder in the repository, of Codex
-(.codex/hooks.json); --agent says another choice. It may be run again at any time. It
-syncs with the remote that git's configuration names as knoot.remote, else upstream,
-else that of the default branch.
+(.codex/hooks.json), Gemini CLI (.gemini/settings.json), Cursor (.cursor/hooks.json),
+GitHub Copilot CLI (.github/hooks/knoot.json) and opencode (.opencode/plugins/knoot.ts).
+--agent NAME sets up that one alone, --agent all each of them. It may be run again at any
+time. It syncs with the remote that git's configuration names as knoot.remote, else
+upstream, else that of the default branch.
 
 Where nobody has begun a team yet, you begin one, and are shown a recovery key, once:
 with it "knoot join KEY" lets you back in when all your devices are lost. A device that

@@ -61,7 +61,64 @@ var installations = []*installation{
 		trust:   "type /hooks and trust knoot's: until then Codex skips them, and does not say so",
 		examine: (*examination).lookAtCodex,
 	},
+	{
+		name: "gemini", title: "Gemini CLI", program: "gemini", folder: ".gemini",
+		file:   ".gemini/settings.json",
+		own:    inHome("", ".gemini", "settings.json", "Gemini CLI's settings"),
+		mark:   quoteJSON(hook.GeminiCommand),
+		add:    func(doc []byte, _ bool) ([]byte, error) { return geminiSettings.add(doc) },
+		remove: func(doc []byte) ([]byte, error) { return geminiSettings.remove(doc, nil) },
+		trust:  "trust the folder when it asks: until then it runs no hooks of the repository",
+	},
+	{
+		name: "cursor", title: "Cursor", program: "cursor-agent", folder: ".cursor",
+		file:   ".cursor/hooks.json",
+		own:    inHome("", ".cursor", "hooks.json", "Cursor's hooks"),
+		mark:   quoteJSON(hook.CursorCommand),
+		add:    func(doc []byte, _ bool) ([]byte, error) { return cursorHooks.add(doc) },
+		remove: func(doc []byte) ([]byte, error) { return cursorHooks.remove(doc, nil) },
+	},
+	{
+		// A folder .github is no sign of Copilot.
+		name: "copilot", title: "GitHub Copilot CLI", program: "copilot", folder: ".github/hooks",
+		file:   ".github/hooks/knoot.json",
+		own:    inHome("COPILOT_HOME", ".copilot", "hooks/knoot.json", "Copilot CLI's hooks"),
+		mark:   quoteJSON(hook.CopilotCommand),
+		add:    func(doc []byte, _ bool) ([]byte, error) { return copilotHooks.add(doc) },
+		remove: func(doc []byte) ([]byte, error) { return copilotHooks.remove(doc, nil) },
+		trust:  "trust the folder when it asks: until then it runs no hooks of the repository",
+	},
+	{
+		name: "opencode", title: "opencode", program: "opencode", folder: ".opencode",
+		file: ".opencode/plugins/knoot.ts",
+		own:  inHome("XDG_CONFIG_HOME", ".config", "opencode/plugins/knoot.ts", "opencode's plugins"),
+		mark: opencodeMark,
+		add: func(doc []byte, _ bool) ([]byte, error) {
+			if len(doc) > 0 && string(doc) != hook.OpencodePlugin {
+				return nil, errors.New("it is not as knoot writes it")
+			}
+			return []byte(hook.OpencodePlugin), nil
+		},
+		remove: func(doc []byte) ([]byte, error) {
+			switch {
+			case string(doc) == hook.OpencodePlugin:
+				return nil, nil
+			case bytes.Contains(doc, []byte(opencodeMark)):
+				return nil, errors.New("it is not as knoot wrote it")
+			}
+			return doc, nil
+		},
+	},
 }
+
+// opencodeMark is a line of knoot's plugin, in whatever version.
+const opencodeMark = "// knoot's plugin for opencode."
+
+var (
+	geminiSettings = agentSettings{groups: hook.GeminiGroups()}
+	cursorHooks    = agentSettings{groups: hook.CursorGroups(), versioned: true}
+	copilotHooks   = agentSettings{groups: hook.CopilotGroups(), versioned: true}
+)
 
 // codexHooks is what knoot adds to Codex's hooks.json.
 var codexHooks = agentSettings{groups: hook.CodexGroups()}
@@ -242,7 +299,10 @@ func (c *console) removeHooks(ctx context.Context, repo *gitlog.Repository, othe
 					what += " and permissions"
 				}
 				removed = append(removed, c.short(repo, path)+": "+what)
-				_ = os.Remove(filepath.Dir(path)) // goes only when nothing else is in it
+				// A folder that init may have made goes only when nothing else is in it.
+				for dir, n := filepath.Dir(path), strings.Count(a.file, "/"); n > 0 && os.Remove(dir) == nil; n-- {
+					dir = filepath.Dir(dir)
+				}
 			}
 		}
 		path, root := a.path(ctx, repo)
@@ -274,14 +334,19 @@ func (c *console) codexUserHooks() (string, error) {
 	return c.ownFile("CODEX_HOME", ".codex", "hooks.json", "Codex's hooks")
 }
 
+// inHome is ownFile for a table.
+func inHome(variable, folder, file, what string) func(*console) (string, error) {
+	return func(c *console) (string, error) { return c.ownFile(variable, folder, file, what) }
+}
+
 // ownFile is a file in the folder that a variable names, else in that folder of the home directory.
 func (c *console) ownFile(variable, folder, file, what string) (string, error) {
-	if dir := c.getenv(variable); dir != "" {
-		return filepath.Join(dir, file), nil
+	if variable != "" && c.getenv(variable) != "" {
+		return filepath.Join(c.getenv(variable), file), nil
 	}
 	home := c.getenv("HOME")
 	if home == "" {
-		return "", fmt.Errorf("there is no home directory that holds %s: set HOME or %s", what, variable)
+		return "", fmt.Errorf("there is no home directory that holds %s: set HOME", what)
 	}
 	return filepath.Join(home, folder, file), nil
 }

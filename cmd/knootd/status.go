@@ -377,7 +377,7 @@ func (e *examination) lookAtHooks(ctx context.Context, repo *gitlog.Repository, 
 		for _, a := range agents {
 			titles = append(titles, a.title)
 		}
-		e.missing("hook ran", "start "+strings.Join(titles, " or ")+" in "+repo.Root+" and say something to it", "no hook has run here yet")
+		e.missing("hook ran", "start "+orList(titles)+" in "+repo.Root+" and say something to it", "no hook has run here yet")
 	}
 	for _, a := range agents {
 		if ran(a) {
