@@ -287,6 +287,22 @@ func silentHost(t *testing.T) string {
 
 // muteHost greets, and opens repositories and gives signs of life where that is wanted, and answers nothing else.
 func muteHost(t *testing.T, opens, lives bool) (address, pin string) {
+	return oddHost(t, func(_ wire.Conn, stream wire.Stream, m wire.Message) {
+		switch m := m.(type) {
+		case *wire.Open:
+			if opens {
+				_ = stream.Send(wire.Encode(&wire.Opened{Now: gitlog.Now(), Head: m.Head}))
+			}
+		case *wire.Ping:
+			if lives {
+				_ = stream.Send(wire.Encode(&wire.Pong{}))
+			}
+		}
+	})
+}
+
+// oddHost greets as a relay does, over TCP, and does with all other requests what a test wants.
+func oddHost(t *testing.T, answer func(conn wire.Conn, stream wire.Stream, m wire.Message)) (address, pin string) {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -312,21 +328,14 @@ func muteHost(t *testing.T, opens, lives bool) (address, pin string) {
 				if err != nil {
 					return
 				}
-				switch m := m.(type) {
-				case *wire.Hello:
-					welcome := &wire.Welcome{Version: wire.Version, Now: gitlog.Now()}
-					copy(welcome.Key[:], key.Public().(ed25519.PublicKey))
-					_ = stream.Send(wire.Encode(welcome))
-					stream.Close()
-				case *wire.Open:
-					if opens {
-						_ = stream.Send(wire.Encode(&wire.Opened{Now: gitlog.Now(), Head: m.Head}))
-					}
-				case *wire.Ping:
-					if lives {
-						_ = stream.Send(wire.Encode(&wire.Pong{}))
-					}
+				if _, greets := m.(*wire.Hello); !greets {
+					answer(conn, stream, m)
+					return
 				}
+				welcome := &wire.Welcome{Version: wire.Version, Now: gitlog.Now()}
+				copy(welcome.Key[:], key.Public().(ed25519.PublicKey))
+				_ = stream.Send(wire.Encode(welcome))
+				stream.Close()
 			})
 		}
 	}
