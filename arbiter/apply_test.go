@@ -1,6 +1,7 @@
 package arbiter
 
 import (
+	"reflect"
 	"testing"
 
 	"knoot.dev/knoot/gitlog"
@@ -100,14 +101,14 @@ func TestNobodyDecidesForAnother(t *testing.T) {
 		"nobody":  Claim{Wants: []Want{want("c", 7)}},
 	} {
 		s := samHolds(t)
-		s.Do(Leave{sam, []Want{want("c", 9)}}, noon)
+		s.Do(Leave{Who: sam, Wants: []Want{want("c", 9)}}, noon)
 		if events, _, _ := s.Do(r, noon); len(events) > 0 {
 			t.Errorf("%s: %+v", name, events)
 		}
 	}
 	s := samHolds(t)
-	s.Do(Leave{sam, []Want{want("c", 9)}}, noon)
-	s.Do(Leave{ash, []Want{want("d", 9)}}, noon)
+	s.Do(Leave{Who: sam, Wants: []Want{want("c", 9)}}, noon)
+	s.Do(Leave{Who: ash, Wants: []Want{want("d", 9)}}, noon)
 	if left := s.Lefts(ash, pathOf("c"), noon); len(left) != 1 {
 		t.Errorf("another took the place of what sam left: %+v", left)
 	}
@@ -116,9 +117,9 @@ func TestNobodyDecidesForAnother(t *testing.T) {
 func TestWritesSinceAPosition(t *testing.T) {
 	t.Parallel()
 	s := samHolds(t)
-	s.Do(Write{sam, []Want{want("a", 4)}}, noon+1)
+	s.Do(Write{Who: sam, Wants: []Want{want("a", 4)}}, noon+1)
 	position := s.Position()
-	s.Do(Write{sam, []Want{want("b", 5)}}, noon+2)
+	s.Do(Write{Who: sam, Wants: []Want{want("b", 5)}}, noon+2)
 	for name, got := range map[string][]Written{
 		"all":         s.Writes(ash.Session, position, noon),
 		"named":       s.Writes(ash.Session, position, noon, pathOf("a"), pathOf("b"), pathOf("b")),
@@ -157,6 +158,40 @@ func TestSessions(t *testing.T) {
 	next(s, Event{Who: sam, Late: true, Kind: gitlog.SessionStarted})
 	if x, _ = s.Session(sam.Session, noon+2); x.Plan != nil || x.Branch != moved.Branch || x.Seen != noon+2 || x.Started != noon {
 		t.Errorf("%+v", x)
+	}
+}
+
+// What a session did while the sequencer could not be told is recorded when it is told, and changes no claim.
+func TestWhatIsToldLate(t *testing.T) {
+	t.Parallel()
+	crossing := Write{Who: ash, Wants: []Want{want("a", 8)}, Late: true, Crosses: sam.Session}
+	for name, c := range map[string]struct {
+		request Request
+		kind    gitlog.EntryKind
+		other   Token
+	}{
+		"the holder's write":     {Write{Who: sam, Wants: []Want{want("a", 1)}, Late: true}, gitlog.FileWritten, Token{}},
+		"another's write":        {Write{Who: ash, Wants: []Want{want("a", 8)}, Late: true}, gitlog.FileWritten, Token{}},
+		"one that crosses":       {crossing, gitlog.UngatedWrite, sam.Session},
+		"a person's write":       {Write{Who: Who{Session: ash.Session, Person: true, Branch: ash.Branch, Worktree: ash.Worktree}, Wants: []Want{want("f", 8)}, Late: true}, gitlog.FileWritten, Token{}},
+		"a file that it left":    {Leave{Who: sam, Wants: []Want{want("a", 1)}, Late: true}, gitlog.ClaimLeft, Token{}},
+		"the end of the session": {End{Who: sam, Reason: EndOfLife, Late: true}, gitlog.SessionEnded, Token{}},
+		"the start of a session": {Declare{Event{Who: ash, Kind: gitlog.SessionStarted, Late: true}}, gitlog.SessionStarted, Token{}},
+	} {
+		s := samHolds(t)
+		before := s.Claims(Token{}, noon)
+		events, _, _ := s.Do(c.request, noon+minute)
+		if len(events) != 1 || !events[0].Late || events[0].Kind != c.kind || events[0].Other != c.other || events[0].Claim != (ClaimID{}) && c.kind != gitlog.ClaimLeft {
+			t.Errorf("%s: %+v", name, events)
+		}
+		if after := s.Claims(Token{}, noon+minute); !reflect.DeepEqual(before, after) {
+			t.Errorf("%s: claims were %+v, and are %+v", name, before, after)
+		}
+	}
+	s := samHolds(t)
+	s.Do(crossing, noon)
+	if w := s.Writes(sam.Session, Order{}, noon, pathOf("a")); len(w) != 1 || w[0].Session != ash.Session || w[0].Gated {
+		t.Errorf("the late write is recorded as %+v", w)
 	}
 }
 

@@ -106,6 +106,9 @@ func (a *Who) meets(b *Who) bool {
 	return shares(a.Worktree, a.WasWorktree, b.Worktree, b.WasWorktree) || shares(a.Branch, a.WasBranch, b.Branch, b.WasBranch)
 }
 
+// Meets says whether one path is the same file for both, so that work on it collides.
+func (a Who) Meets(b Who) bool { return a.meets(&b) }
+
 // stands says whether both are the same session at the same place.
 func (a *Who) stands(b *Who) bool {
 	return a.Session == b.Session && equal(a.Worktree, a.WasWorktree, b.Worktree, b.WasWorktree) &&

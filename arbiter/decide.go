@@ -26,7 +26,7 @@ func (v *View) Decide(r Request, now gitlog.Millis) []Event {
 		d.idle(r.Who)
 	case Leave:
 		for _, w := range r.Wants {
-			d.say(Event{Who: r.Who, Kind: gitlog.ClaimLeft, Paths: []Path{w.Path}, Claim: w.ID, Detail: w.Detail})
+			d.say(Event{Who: r.Who, Late: r.Late, Kind: gitlog.ClaimLeft, Paths: []Path{w.Path}, Claim: w.ID, Detail: w.Detail})
 		}
 	case Clean:
 		for _, id := range r.Claims {
@@ -193,11 +193,15 @@ func (d *decision) write(r Write) {
 	}
 	for i := range wants {
 		w := &wants[i]
-		e := Event{Who: r.Who, Kind: gitlog.FileWritten, Paths: []Path{w.Path}, Detail: w.Detail}
+		e := Event{Who: r.Who, Late: r.Late, Kind: gitlog.FileWritten, Paths: []Path{w.Path}, Detail: w.Detail}
 		if w.Removed {
 			e.Kind = gitlog.PathRemoved
 		}
-		if c := d.v.covering(&r.Who, &w.Path, d.now); c != nil {
+		if r.Late {
+			if r.Crosses != (Token{}) {
+				e.Kind, e.Other = gitlog.UngatedWrite, r.Crosses
+			}
+		} else if c := d.v.covering(&r.Who, &w.Path, d.now); c != nil {
 			e.Claim = c.Claim
 			if e.Class, e.Until = Tree, after(d.now, Lease); c.Class != Tree {
 				e.Class, e.Until = d.v.class(&r.Who, &Want{Path: w.Path, Hub: w.Hub}, d.now, true)
@@ -268,10 +272,12 @@ func (d *decision) end(r End) {
 	if s == nil {
 		return
 	}
-	for _, c := range d.v.live(s.claims, d.now) {
-		d.let(c, r.Reason, Token{})
+	if !r.Late {
+		for _, c := range d.v.live(s.claims, d.now) {
+			d.let(c, r.Reason, Token{})
+		}
 	}
-	d.say(Event{Who: r.Who, Kind: gitlog.SessionEnded, Reason: r.Reason})
+	d.say(Event{Who: r.Who, Late: r.Late, Kind: gitlog.SessionEnded, Reason: r.Reason})
 }
 
 func (d *decision) move(to Who) {

@@ -70,8 +70,10 @@ func (b *bytesOf) request() Request {
 		wants = append(wants, Want{ID: b.claim(), Path: b.path(), Class: Class(b.next() % 5), Hub: b.next()%3 == 0, Removed: b.next()%2 == 0})
 		ids = append(ids, b.claim())
 	}
-	return []Request{Claim{Who: who, Wants: wants, Note: b.next()%4 == 0, Late: b.next()%4 == 0}, Renew{who, ids}, Write{who, wants},
-		Release{who, ids, Reason(b.next() % 12)}, Stop{who, ids}, Idle{who}, Leave{who, wants}, Clean{who, ids}, End{who, EndOfLife}, Move{who},
+	return []Request{Claim{Who: who, Wants: wants, Note: b.next()%4 == 0, Late: b.next()%4 == 0}, Renew{who, ids},
+		Write{Who: who, Wants: wants, Late: b.next()%4 == 0, Crosses: b.token(5)},
+		Release{who, ids, Reason(b.next() % 12)}, Stop{who, ids}, Idle{who}, Leave{Who: who, Wants: wants, Late: b.next()%4 == 0}, Clean{who, ids},
+		End{Who: who, Reason: EndOfLife, Late: b.next()%4 == 0}, Move{who},
 		Take{who, wants}, Declare{b.event()}, Roster{Who: who, Removed: []gitlog.DeviceID{who.Device}}, nil}[b.next()%14]
 }
 

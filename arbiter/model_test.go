@@ -426,11 +426,11 @@ func (w *world) request(t *rapid.T) Request {
 	switch verb := rapid.IntRange(0, 30).Draw(t, "verb"); {
 	case verb < 10:
 		if a.person {
-			return Write{who, w.wants(t, false)}
+			return Write{Who: who, Wants: w.wants(t, false)}
 		}
 		return Claim{Who: who, Wants: w.wants(t, true), Note: verb == 0, Late: verb == 1}
 	case verb < 16:
-		return Write{who, w.wants(t, false)}
+		return Write{Who: who, Wants: w.wants(t, false)}
 	case verb < 18:
 		return Release{who, w.some(t, a), Reason(rapid.IntRange(1, 10).Draw(t, "reason"))}
 	case verb < 20:
@@ -440,11 +440,11 @@ func (w *world) request(t *rapid.T) Request {
 	case verb < 24:
 		return Idle{who}
 	case verb < 25:
-		return Leave{who, w.wants(t, false)[:1]}
+		return Leave{Who: who, Wants: w.wants(t, false)[:1]}
 	case verb < 26:
 		return Clean{who, w.some(t, a)}
 	case verb < 27:
-		return End{who, EndOfLife}
+		return End{Who: who, Reason: EndOfLife}
 	case verb < 29:
 		a.branch = rapid.SampledFrom([]string{"main", "dev"}).Draw(t, "branch")
 		return Move{w.who(a)}

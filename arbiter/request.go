@@ -37,10 +37,14 @@ type Renew struct {
 
 // Write says that files were written (Removed: deleted). Where the session holds the path this confirms and renews the
 // claim; where another holds it it is an UngatedWrite; else it is recorded. A person's presence claims what nobody
-// holds.
+// holds. Late: it was before the sequencer could be told of it, so it is recorded and changes no claim.
 type Write struct {
 	Who
 	Wants []Want
+	Late  bool
+	// Crosses is the session whose own uncommitted changes to the paths these are beside, found late: then it is an UngatedWrite of
+	// which that session hears. Zero: none.
+	Crosses Token
 }
 
 // Release ends claims of the session itself. With Failed and CallEnded only what no write has confirmed ends, and
@@ -62,10 +66,11 @@ type Stop struct {
 type Idle struct{ Who }
 
 // Leave says that files were found with uncommitted changes after Stop: ClaimLeft for each path. Want.ID is the claim
-// that it was, and names it in Clean.
+// that it was, and names it in Clean. Late: it was before the sequencer could be told of it.
 type Leave struct {
 	Who
 	Wants []Want
+	Late  bool
 }
 
 // Clean says that what was left is clean again: ClaimReleased with the id it was left by.
@@ -74,10 +79,12 @@ type Clean struct {
 	Claims []ClaimID
 }
 
-// End is the end of a session: EndOfLife, or ProcessGone.
+// End is the end of a session: EndOfLife, or ProcessGone. Late: it was before the sequencer could be told of it; what the session
+// still holds by then lives to its lease.
 type End struct {
 	Who
 	Reason Reason
+	Late   bool
 }
 
 // Move says that HEAD of Worktree moved to Who.Branch: the session's claims there go along, but those that another

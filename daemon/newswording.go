@@ -39,11 +39,17 @@ func newsLine(n *News, now time.Time, nth int) string {
 	case NewsCollision:
 		return fmt.Sprintf("- %s, which you created, was created by %s too, %s%s (%s): a merge will bring both", path, who, when, again, branchWords(n.Branch))
 	case NewsUngated:
+		if n.Place == OtherMachine {
+			return fmt.Sprintf("- %s, at which you are, was written by %s on another machine %s%s without asking: the two changes will meet in a merge", path, who, when, again)
+		}
 		if n.Unsure || n.Denied {
 			return fmt.Sprintf("- %s, which you hold, was changed %s %s%s: check what it holds before you go on", path, byWords(n, who), when, again)
 		}
 		return fmt.Sprintf("- %s, which you hold, was written by %s %s%s without asking: check what it holds before you go on", path, who, when, again)
 	case NewsCrossed:
+		if n.Place == OtherMachine {
+			return fmt.Sprintf("- %s, which you wrote %s%s, is held by %s on another machine%s: the two changes will meet in a merge", path, when, again, who, saidWords(n.Text))
+		}
 		if n.Denied {
 			return fmt.Sprintf("- %s was changed though your write of it was refused, %s%s, and is held by %s%s: both changes may be in it now", path, when, again, who, saidWords(n.Text))
 		}

@@ -543,3 +543,10 @@ func TestTooMuchThatWaitsHasTheRepositoryOpenedAgain(t *testing.T) {
 	one.edit("src/b.js")
 	knows(t, c.s, 2)
 }
+
+// heardLast is when the relay was heard last.
+func (l *relayLink) heardLast() time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.heard
+}

@@ -247,13 +247,13 @@ func (ask *relayAsk) send(conn wire.Conn) {
 		ask.answers <- answer
 	}
 	if !ask.settled.CompareAndSwap(false, true) && answer != nil {
-		ask.r.late(ask.took, answer)
+		ask.r.settle(ask.took, answer)
 	}
 }
 
-// late is what follows from an answer that nobody waited for: a grant of what is held no more is given back, a denial ends the
+// settle is what follows from an answer that nobody waited for: a grant of what is held no more is given back, a denial ends the
 // claim, and the next write is denied.
-func (r *relayRepository) late(took []occurrence, answer *wire.Answer) {
+func (r *relayRepository) settle(took []occurrence, answer *wire.Answer) {
 	var gone []occurrence
 	r.a.mu.Lock()
 	now := r.a.now()
@@ -333,6 +333,7 @@ func (r *relayRepository) askClaim(ctx context.Context, conn wire.Conn, m *wire.
 	if err != nil {
 		return nil, err
 	}
+	r.reach(answer)
 	a, ok := answer.(*wire.Answer)
 	if !ok {
 		return nil, errors.New("the relay answers a claim with something else")
@@ -359,7 +360,7 @@ func (r *relayRepository) register(s *site, paths []string) {
 		}
 		answer, err := r.claim(ctx, conn, s, wanted)
 		if err == nil && answer.Outcome == wire.Granted {
-			r.late(wanted, answer) // it is free by now; the session hears so, and asks itself
+			r.settle(wanted, answer) // it is free by now; the session hears so, and asks itself
 		}
 	})
 }
@@ -401,8 +402,9 @@ func (a *arbitration) here() (sessions []atWork, holdings []holding) {
 }
 
 // assert tells the relay which sessions are at work here and asks for what they hold, oldest first, as far as it does not know.
-// What it knows beyond that is over. all: also for what it knows, since tokens changed.
-func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) {
+// What it knows beyond that is over. all: also for what it knows, since tokens changed; else what it does not know is late. It returns
+// the writes under claims that the relay gave to others.
+func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) (lost []occurrence) {
 	sessions, holdings := r.a.here()
 	for _, s := range sessions {
 		r.locate(ctx, s.Root)
@@ -425,14 +427,21 @@ func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) 
 		live[who.Session] = true
 		known, there := r.view.Session(who.Session, now)
 		if there && known.Device == r.names.device && len(known.Detail) > 0 && !all {
+			if known.Worktree == who.Worktree && known.Branch != who.Branch && known.Branch != who.WasBranch {
+				tell = append(tell, arbiter.Move{Who: who})
+			}
 			continue
 		}
-		tell = append(tell, r.started(who, s.Key, s.detail, s.Branch))
+		say := func(d arbiter.Declare) {
+			d.Late = !all
+			tell = append(tell, d)
+		}
+		say(r.started(who, s.Key, s.detail, s.Branch))
 		if s.intent != "" {
-			tell = append(tell, declare(who, gitlog.IntentDeclared, r.sealText(gitlog.IntentDeclared, who.Session, s.intent)))
+			say(declare(who, gitlog.IntentDeclared, r.sealText(gitlog.IntentDeclared, who.Session, s.intent)))
 		}
 		if s.plan != "" {
-			tell = append(tell, declare(who, gitlog.PlanDeclared, r.sealText(gitlog.PlanDeclared, who.Session, s.plan)))
+			say(declare(who, gitlog.PlanDeclared, r.sealText(gitlog.PlanDeclared, who.Session, s.plan)))
 		}
 	}
 	for _, h := range holdings {
@@ -469,7 +478,7 @@ func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) 
 	r.a.mu.Unlock()
 	for _, s := range gone {
 		if s.Device == r.names.device && !live[s.Session] && !r.beganAgain(s.Session) {
-			tell = append(tell, arbiter.End{Who: s.Who, Reason: arbiter.EndOfLife})
+			tell = append(tell, arbiter.End{Who: s.Who, Reason: arbiter.EndOfLife, Late: !all})
 		}
 	}
 	told := make([]relayTold, len(tell))
@@ -485,31 +494,21 @@ func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) 
 			r.refused(err)
 			continue
 		}
-		if len(answer.Lost) > 0 {
-			r.lose(ctx, late[i])
+		if len(answer.Lost) > 0 && r.lose(&late[i]) {
+			lost = append(lost, late[i].occurrence)
 		}
 	}
+	return lost
 }
 
-// lose ends a claim that the relay gave to another while it could not be reached. Where the file was written under it, and has
-// uncommitted changes still, both sides hear of it: the write is told as one without a claim.
-func (r *relayRepository) lose(ctx context.Context, h holding) {
+// lose ends a claim that the relay gave to another while it could not be reached. true: the file was written under it.
+func (r *relayRepository) lose(h *holding) bool {
 	r.a.mu.Lock()
+	defer r.a.mu.Unlock()
 	if live, holds := r.a.sequencer.Claim(h.Claim, r.a.now()); holds {
 		r.a.do(arbiter.Release{Who: live.Who, Claims: []arbiter.ClaimID{h.Claim}, Reason: arbiter.RelaysOrder})
 	}
-	r.a.mu.Unlock()
-	wt := r.d.clones.opened(h.Root)
-	if h.written == 0 || wt == nil {
-		return
-	}
-	changed, err := wt.tree.Uncommitted(ctx, []string{h.Path})
-	if err != nil || len(changed) == 0 {
-		return
-	}
-	written := h.occurrence
-	written.Kind, written.Claim = gitlog.FileWritten, arbiter.ClaimID{}
-	r.tellOf(written)
+	return h.written != 0
 }
 
 // beganAgain says whether a session of this machine that was not at work a moment ago is now.

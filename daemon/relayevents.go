@@ -160,6 +160,9 @@ func (r *relayRepository) takeOurs(e *arbiter.Event) {
 			r.passOn(e)
 		}
 	case gitlog.UngatedWrite:
+		if e.Late {
+			return // the other side says whether it matters there
+		}
 		r.mu.Lock()
 		other, known := r.view.Session(e.Other, r.clock.now())
 		o := r.named(*e, relayDetail{})
@@ -169,7 +172,7 @@ func (r *relayRepository) takeOurs(e *arbiter.Event) {
 			return // the own arbiter has told so
 		}
 		news := awayNews(NewsCrossed, &o, by)
-		news.Text = doing
+		news.Text, news.Place = doing, OtherMachine
 		r.tellSession(o.Key, e.Subagent, news)
 	}
 }
@@ -249,8 +252,14 @@ func (r *relayRepository) notice(happened []occurrence, by []Peer) {
 		o := &happened[i]
 		switch o.Kind {
 		case gitlog.UngatedWrite:
+			if o.Late { // that it was written is told apart
+				r.link.work(func() { r.overlap(*o, by[i]) })
+				continue
+			}
 			n := noticing{d: r.d, a: r.a}
-			n.tell(o.OtherKey, "", awayNews(NewsUngated, o, by[i]))
+			news := awayNews(NewsUngated, o, by[i])
+			news.Place = OtherMachine
+			n.tell(o.OtherKey, "", news)
 			r.changedAway(o, by[i])
 		case gitlog.FileWritten, gitlog.PathRemoved:
 			r.changedAway(o, by[i])

@@ -61,6 +61,9 @@ type relayRepository struct {
 	grace    time.Time                  // guarded by mu: until then the relay grants only what comes with a grant; zero: anything
 	dirs     map[string]string          // guarded by mu: git directories by root
 	outbox   []relayTold                // guarded by mu: what is to be told
+	missed   []occurrence               // guarded by mu: what happened while it was not open
+	reached  arbiter.Order              // guarded by mu: the last place in the order of which the relay's answers said
+	crossed  map[crossing]bool          // guarded by mu: those of which the others were told
 	telling  bool                       // guarded by mu: something is being told
 	told     chan struct{}              // guarded by mu: closed when nothing is to be told
 	more     chan struct{}              // there is something in the outbox
@@ -72,6 +75,7 @@ type relayRepository struct {
 // relayTold is what the relay is told: an event of the own arbiter, or a request.
 type relayTold struct {
 	happened *occurrence
+	late     bool            // it happened while the relay could not be told
 	request  arbiter.Request // of Append
 }
 
@@ -94,7 +98,7 @@ func (c relayClock) local(at gitlog.Millis) time.Time {
 }
 
 func newRelayRepository(l *relayLink, a *arbitration) *relayRepository {
-	r := &relayRepository{link: l, d: l.d, a: a, view: arbiter.New(), names: newRelayNames(l.device.ID), grants: map[arbiter.ClaimID][]byte{},
+	r := &relayRepository{link: l, d: l.d, a: a, view: arbiter.New(), names: newRelayNames(l.device.ID), grants: map[arbiter.ClaimID][]byte{}, crossed: map[crossing]bool{},
 		dirs: map[string]string{}, tidied: grantsTogether, told: make(chan struct{}), more: make(chan struct{}, 1), memory: make(chan struct{}, 1), changed: make(chan struct{})}
 	close(r.told)
 	r.ctx, r.cancel = context.WithCancel(l.ctx)
@@ -205,7 +209,13 @@ func (r *relayRepository) shut(err error) (lasted time.Duration) {
 	if err != nil {
 		r.problem = err.Error()
 	}
-	r.outbox = nil // what counts of it is told when it is opened again
+	// What happened is told when it is opened again, late. What the relay was asked for goes by what is so then.
+	for _, each := range r.outbox {
+		if each.happened != nil {
+			r.miss(*each.happened)
+		}
+	}
+	r.outbox = nil
 	r.idle()
 	return lasted
 }
@@ -451,8 +461,10 @@ func (r *relayRepository) awaitQuiet(ctx context.Context, came <-chan struct{}) 
 func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen context.CancelFunc) {
 	r.mu.Lock()
 	r.conn, r.since, r.reopen, r.problem, r.head, r.owing = conn, time.Now(), reopen, "", head, true
+	missed := r.missed
+	r.missed, r.reached = nil, r.view.Position()
 	r.mu.Unlock()
-	r.assert(r.ctx, conn, false)
+	r.tellMissed(missed, r.assert(r.ctx, conn, false))
 	r.mu.Lock()
 	r.owing = len(r.outbox) > 0
 	r.mu.Unlock()
@@ -493,6 +505,7 @@ func (all *relayLinks) observe(a *arbitration, happened []occurrence) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.conn == nil {
+		r.miss(happened...)
 		return
 	}
 	for i := range happened {
@@ -591,7 +604,7 @@ func (r *relayRepository) tell(ctx context.Context, conn wire.Conn) {
 }
 
 // tellAll tells the relay what happened, in its order. It returns what the relay did not take because its tokens go by another
-// roster: that is told again under others.
+// roster, or because it did not answer: that is told again.
 func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []relayTold) (rest []relayTold) {
 	var acts []arbiter.Request
 	begun := 0 // what acts are of
@@ -611,7 +624,9 @@ func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []
 		requests := []arbiter.Request{each.request}
 		if each.happened != nil {
 			r.locate(ctx, each.happened.Root)
-			requests = r.translate(each.happened)
+			if requests = r.translate(each.happened); each.late {
+				requests = r.late(each.happened, requests)
+			}
 		}
 		for _, q := range requests {
 			if release, ok := q.(arbiter.Release); ok {
@@ -633,19 +648,32 @@ func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []
 	return nil
 }
 
-// post asks for something whose answer changes nothing here. false: the relay does not take it by this roster.
+// post asks for something whose answer changes nothing here. false: the relay does not take it by this roster, or did not answer.
 func (r *relayRepository) post(ctx context.Context, conn wire.Conn, m wire.Message) bool {
 	if !fits(m) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, relayRequest)
 	defer cancel()
-	_, err := r.link.ask(ctx, conn, m)
-	if err != nil {
-		r.refused(err)
+	answer, err := r.link.ask(ctx, conn, m)
+	if err == nil {
+		r.reach(answer)
+		return true
 	}
+	r.refused(err)
 	var fault *wire.Fault
-	return !errors.As(err, &fault) || fault.Code != wire.RosterStale
+	return errors.As(err, &fault) && fault.Code != wire.RosterStale
+}
+
+// reach notes how far the order goes by an answer.
+func (r *relayRepository) reach(answer wire.Message) {
+	if a, ok := answer.(*wire.Answer); ok {
+		r.mu.Lock()
+		if a.Position.Compare(r.reached) > 0 {
+			r.reached = a.Position
+		}
+		r.mu.Unlock()
+	}
 }
 
 // refused looks at why the relay did not do something.
@@ -678,7 +706,7 @@ func (r *relayRepository) refused(err error) {
 func (r *relayRepository) again() {
 	r.wake()
 	if conn := r.open(); conn != nil {
-		r.link.work(func() { r.assert(r.ctx, conn, false) })
+		r.link.work(func() { r.tellMissed(nil, r.assert(r.ctx, conn, false)) })
 	}
 }
 
@@ -771,7 +799,7 @@ func (r *relayRepository) translate(o *occurrence) []arbiter.Request {
 }
 
 // started declares a session. mu is held.
-func (r *relayRepository) started(who arbiter.Who, key sessionKey, detail []byte, branch string) arbiter.Request {
+func (r *relayRepository) started(who arbiter.Who, key sessionKey, detail []byte, branch string) arbiter.Declare {
 	own := decodeSessionDetail(detail)
 	return declare(who, gitlog.SessionStarted, r.names.seal(gitlog.SessionStarted, who.Session, r.clock.now(),
 		relayDetail{Agent: key.Agent, Session: key.ID, Name: own.Name, Owner: own.Owner, Private: own.Private, Branch: branch}))
@@ -826,7 +854,7 @@ func (r *relayRepository) showRoster(conn wire.Conn, head gitlog.RosterHead) {
 	r.mu.Lock()
 	r.head, r.lacking = head, false
 	r.mu.Unlock()
-	r.assert(r.ctx, conn, true)
+	r.tellMissed(nil, r.assert(r.ctx, conn, true))
 	r.wake() // for what was not taken before
 }
 

@@ -265,12 +265,13 @@ const (
 type act struct {
 	number uint64
 	arbiter.Who
-	wants  []arbiter.Want
-	claims []arbiter.ClaimID
-	reason arbiter.Reason
-	kind   gitlog.EntryKind
-	late   bool
-	detail []byte
+	wants   []arbiter.Want
+	claims  []arbiter.ClaimID
+	reason  arbiter.Reason
+	kind    gitlog.EntryKind
+	late    bool
+	detail  []byte
+	crosses arbiter.Token
 }
 
 func flatten(r arbiter.Request) act {
@@ -278,17 +279,17 @@ func flatten(r arbiter.Request) act {
 	case arbiter.Renew:
 		return act{number: actRenew, Who: r.Who, claims: r.Claims}
 	case arbiter.Write:
-		return act{number: actWrite, Who: r.Who, wants: r.Wants}
+		return act{number: actWrite, Who: r.Who, wants: r.Wants, late: r.Late, crosses: r.Crosses}
 	case arbiter.Stop:
 		return act{number: actStop, Who: r.Who, claims: r.Keep}
 	case arbiter.Idle:
 		return act{number: actIdle, Who: r.Who}
 	case arbiter.Leave:
-		return act{number: actLeave, Who: r.Who, wants: r.Wants}
+		return act{number: actLeave, Who: r.Who, wants: r.Wants, late: r.Late}
 	case arbiter.Clean:
 		return act{number: actClean, Who: r.Who, claims: r.Claims}
 	case arbiter.End:
-		return act{number: actEnd, Who: r.Who, reason: r.Reason}
+		return act{number: actEnd, Who: r.Who, reason: r.Reason, late: r.Late}
 	case arbiter.Move:
 		return act{number: actMove, Who: r.Who}
 	case arbiter.Take:
@@ -304,20 +305,20 @@ func (a *act) request() (arbiter.Request, error) {
 	case actRenew:
 		return arbiter.Renew{Who: a.Who, Claims: a.claims}, nil
 	case actWrite:
-		return arbiter.Write{Who: a.Who, Wants: a.wants}, nil
+		return arbiter.Write{Who: a.Who, Wants: a.wants, Late: a.late, Crosses: a.crosses}, nil
 	case actStop:
 		return arbiter.Stop{Who: a.Who, Keep: a.claims}, nil
 	case actIdle:
 		return arbiter.Idle{Who: a.Who}, nil
 	case actLeave:
-		return arbiter.Leave{Who: a.Who, Wants: a.wants}, nil
+		return arbiter.Leave{Who: a.Who, Wants: a.wants, Late: a.late}, nil
 	case actClean:
 		return arbiter.Clean{Who: a.Who, Claims: a.claims}, nil
 	case actEnd:
 		if a.reason != arbiter.EndOfLife && a.reason != arbiter.ProcessGone {
 			return nil, errValue
 		}
-		return arbiter.End{Who: a.Who, Reason: a.reason}, nil
+		return arbiter.End{Who: a.Who, Reason: a.reason, Late: a.late}, nil
 	case actMove:
 		return arbiter.Move{Who: a.Who}, nil
 	case actTake:
@@ -349,6 +350,7 @@ func (a *Append) encode(m *mapEncoder) {
 			m.uint(7, uint64(flat.kind))
 			m.flag(8, flat.late)
 			m.bytes(9, flat.detail)
+			m.id(10, flat.crosses)
 		})
 	}
 }
@@ -399,6 +401,8 @@ func (d *decoder) act() arbiter.Request {
 			a.late = d.flag()
 		case 9:
 			a.detail = d.someBytes(MaxDetail)
+		case 10:
+			a.crosses = d.id()
 		default:
 			return false
 		}

@@ -61,7 +61,7 @@ func grammarExamples() map[string]example {
 	table := bytes.Join([][]byte{id(10), id(11), id(12), id(13)}, nil)
 	event := m{1: 35, 2: order, 3: 1_700_000_000_000, 4: who, 5: true, 6: id(14), 7: []any{path}, 8: 1, 9: id(15), 10: 600_000, 11: 6, 12: id(16), 13: []byte("sealed")}
 	claim := m{1: id(17), 2: head, 3: who, 4: table, 5: []any{want}, 6: true, 7: true, 8: []byte("sealed"), 9: []any{[]byte("grant")}}
-	act := m{1: 2, 2: who, 3: table, 4: []any{want}, 5: id(18), 6: 7, 7: 50, 8: true, 9: []byte("sealed")}
+	act := m{1: 2, 2: who, 3: table, 4: []any{want}, 5: id(18), 6: 7, 7: 50, 8: true, 9: []byte("sealed"), 10: id(25)}
 	block := m{1: id(8), 2: who, 3: 60_000, 4: 3, 5: 2, 6: []byte("sealed")}
 	answer := m{1: 1_700_000_000_000, 2: order, 3: 2, 4: []any{block}, 5: id(8)}
 	appended := m{1: id(17), 2: head, 3: []any{act}}
@@ -274,6 +274,8 @@ func makeVectors(t *testing.T) []vector {
 		"hello in version 0":                           {"hello", m{1: 0}, "value"},
 		"hello with text that is not UTF-8":            {"hello", m{1: 1, 2: string([]byte{0xff})}, "utf-8"},
 		"release with a reason of later":               {"release", changed(examples["release"].full, 4, 11), "value"},
+		"write told late, at which another session is": {"act", examples["act"].full, ""},
+		"write that crosses a session of zeros":        {"act", changed(examples["act"].full, 10, repeat(0, 16)), "value"},
 		"end for another reason":                       {"act", m{1: 7, 2: m{1: repeat(1, 16)}, 6: 1}, "value"},
 		"a piece that does not fit its entry":          {"roster-part", m{1: []any{[]any{0, 4, 0, []byte("piece")}}}, "value"},
 		"a piece of an entry that is too large":        {"roster-part", m{1: []any{[]any{0, MaxRosterEntry + 1, 0, []byte("piece")}}}, "value"},
