@@ -19,13 +19,16 @@ type arbiterNames struct {
 	byName  [sessionType + 1]map[string]arbiter.Token
 	byToken map[arbiter.Token]*knownName
 	fresh   []arbiter.Token // not in the file yet
+	asked   int             // names that were asked about and not known
+	unused  int             // of byToken, those that no event has used
 }
 
 type knownName struct {
-	kind byte
-	name string
-	used gitlog.Millis // by an event; 0: never
-	kept bool          // it is in the file, or is about to be
+	kind  byte
+	name  string
+	asked int           // which of those asked about it was
+	used  gitlog.Millis // by an event; 0: never
+	kept  bool          // it is in the file, or is about to be
 }
 
 func newArbiterNames(device gitlog.DeviceID) arbiterNames {
@@ -36,7 +39,8 @@ func newArbiterNames(device gitlog.DeviceID) arbiterNames {
 	return n
 }
 
-// maxUnused bounds the names that were asked about and that no event has used.
+// maxUnused bounds the names that were asked about and that no event has used. The older half goes then: the later may be about to
+// be used.
 const maxUnused = 100_000
 
 // token returns the token of a name. Paths are folded as tokens want it; the spelling that came first is the name.
@@ -44,8 +48,8 @@ func (n *arbiterNames) token(a *arbitration, kind byte, name string) arbiter.Tok
 	if t, ok := n.byName[kind][name]; ok {
 		return t
 	}
-	if len(n.byToken) > maxUnused {
-		n.drop(func(k *knownName) bool { return k.used == 0 })
+	if n.unused > maxUnused {
+		n.drop(func(k *knownName) bool { return k.used == 0 && k.asked <= n.asked-maxUnused/2 })
 	}
 	value := name
 	if kind == pathType {
@@ -54,7 +58,9 @@ func (n *arbiterNames) token(a *arbitration, kind byte, name string) arbiter.Tok
 	t := a.token(kind, value)
 	n.byName[kind][name] = t
 	if n.byToken[t] == nil {
-		n.byToken[t] = &knownName{kind: kind, name: name}
+		n.asked++
+		n.unused++
+		n.byToken[t] = &knownName{kind: kind, name: name, asked: n.asked}
 	}
 	return t
 }
@@ -81,6 +87,9 @@ func (n *arbiterNames) touch(at gitlog.Millis, t arbiter.Token) {
 	k := n.byToken[t]
 	if k == nil {
 		return
+	}
+	if k.used == 0 && at > 0 {
+		n.unused--
 	}
 	k.used = max(k.used, at)
 	if !k.kept {
@@ -122,6 +131,12 @@ func (n *arbiterNames) add(names []arbiterName) {
 			continue
 		}
 		t := arbiter.Token(each.Token)
+		if k := n.byToken[t]; k != nil && k.used == 0 {
+			n.unused--
+		}
+		if each.Used == 0 {
+			n.unused++
+		}
 		n.byToken[t] = &knownName{kind: each.Kind, name: string(each.Name), used: each.Used, kept: true}
 		n.byName[each.Kind][string(each.Name)] = t
 	}
@@ -136,6 +151,9 @@ func (n *arbiterNames) drop(old func(*knownName) bool) {
 	for t, k := range n.byToken {
 		if old(k) && (k.kept || k.used == 0) {
 			delete(n.byToken, t)
+			if k.used == 0 {
+				n.unused--
+			}
 		}
 	}
 	for kind := range n.byName {
