@@ -274,3 +274,20 @@ func TestLeft(t *testing.T) {
 		}
 	}
 }
+
+// Many pieces of news of any kind are counted in words.
+func TestManyNewsOfAnyKind(t *testing.T) {
+	t.Parallel()
+	for _, kind := range newsOrder {
+		for n := 1; n <= 2; n++ {
+			var all []*News
+			for range n {
+				all = append(all, &News{Kind: kind, Path: "a.js"})
+			}
+			noun := newsNouns[kind][n-1]
+			if line := manyNewsLine(all, 1); noun == "" || !strings.Contains(line, noun) {
+				t.Errorf("%d of %s: %q", n, kind, line)
+			}
+		}
+	}
+}

@@ -211,6 +211,7 @@ var newsNouns = map[NewsKind][2]string{
 	NewsMail:      {"message (knoot inbox)", "messages (knoot inbox)"},
 	NewsSwept:     {"file with somebody else's changes is reached by your git command", "files with somebody else's changes are reached by your git command"},
 	NewsStash:     {"thing to know of the stash", "things to know of the stash"},
+	NewsHeld:      {"file has somebody else at it too, and your write goes on", "files have somebody else at them too, and your write goes on"},
 	NewsLeft:      {"file has uncommitted changes of somebody else", "files have uncommitted changes of somebody else"},
 	NewsOverlap:   {"file is being changed on another branch too", "files are being changed on another branch too"},
 	NewsNoted:     {"file was written by somebody else just before", "files were written by somebody else just before"},
