@@ -222,15 +222,18 @@ func (w *leftWatch) lookAgain(ctx context.Context, wt *worktree, place leftPlace
 		return
 	}
 	index := stampOfFile(wt.repo.GitDir + "/index")
+	left := map[arbiter.ClaimID]leftFile{}
+	w.mu.Lock()
+	for _, id := range ids {
+		if f := w.files[place.arbitration][id]; f != nil {
+			left[id] = *f
+		}
+	}
+	w.mu.Unlock()
 	asked := map[string][]arbiter.ClaimID{}
 	looks := map[arbiter.ClaimID]leftLook{}
 	var paths []string
-	w.mu.Lock()
-	for _, id := range ids {
-		f := w.files[place.arbitration][id]
-		if f == nil {
-			continue
-		}
+	for id, f := range left {
 		look := leftLook{file: stampOf(wt.root, f.path), index: index, commit: commit, at: f.looked.at}
 		if look == f.looked && now-f.looked.at < leftAgain {
 			continue
@@ -240,7 +243,6 @@ func (w *leftWatch) lookAgain(ctx context.Context, wt *worktree, place leftPlace
 		paths = append(paths, f.path)
 		asked[f.path] = append(asked[f.path], id)
 	}
-	w.mu.Unlock()
 	if len(paths) == 0 {
 		return
 	}
