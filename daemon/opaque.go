@@ -132,6 +132,9 @@ func (d *daemon) writtenByOthers(o *opaqueCall) map[string]bool {
 	written := map[string]bool{}
 	d.state.mu.Lock()
 	for key, s := range d.state.sessions {
+		if s.seen < o.from {
+			continue
+		}
 		for name, c := range s.contexts {
 			if key == o.by.Key && name == o.by.Subagent {
 				continue
@@ -177,11 +180,16 @@ func (d *daemon) othersIn(o *opaqueCall) bool {
 // move of HEAD brought is left out.
 func (d *daemon) differing(ctx context.Context, o *opaqueCall, changed, gone []string) (written, removed []string, err error) {
 	latest := map[string]*touch{}
+	all := slices.Concat(changed, gone)
 	d.state.mu.Lock()
 	for _, s := range d.state.sessions {
 		for _, c := range s.contexts {
-			for _, path := range slices.Concat(changed, gone) {
-				t := c.touched[o.tree.root][path]
+			touched := c.touched[o.tree.root]
+			if len(touched) == 0 {
+				continue
+			}
+			for _, path := range all {
+				t := touched[path]
 				// What the line itself read was looked at after it.
 				if t != nil && t.Read+t.Wrote != 0 && t.At < o.until && (latest[path] == nil || t.At >= latest[path].At) {
 					latest[path] = t
