@@ -160,15 +160,15 @@ func (n *noticing) changed(o *occurrence) {
 				if t == nil || t.Read == 0 && t.Wrote == 0 || t.At < c.emptied || root != o.Root && !n.onBranch(key, root, o) {
 					continue
 				}
-				if t.Outdated && kind == NewsChanged && !c.awaits(root, o.Path) {
-					continue // it was told to read it again, and did not yet
+				if t.Outdated && kind == NewsChanged && (c.stopped || !c.awaits(root, o.Path)) {
+					continue // it was told to read it again, and did not yet, or is if it ever goes on
 				}
 				news := n.news(o, kind, root, o.Key)
 				if news.Branch = o.OnBranch; root != o.Root {
 					news.Place, news.From = Elsewhere, o.Root
 				}
 				n.tell(key, c.subagent, news)
-				if !t.Outdated && kind == NewsChanged {
+				if !t.Outdated && kind == NewsChanged && !c.stopped {
 					n.found = append(n.found, found{n.party(key, c.subagent, root, o), gitlog.StaleRead, o.Path, o.Key})
 				}
 			}

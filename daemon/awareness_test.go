@@ -187,6 +187,33 @@ func TestASubagentsWaitPassesToItsSession(t *testing.T) {
 	wantText(t, "the session", all[1].prompt("x"), "which you were denied, is free now")
 }
 
+// A subagent that has ended reads nothing any more, so nothing is stale for it; one that goes on hears of it.
+func TestAStoppedSubagentIsNewsOnce(t *testing.T) {
+	_, d, all := team(t, Options{}, "one", "two")
+	one, two := all[0], all[1]
+	one.read("src/billing.js")
+	sub := &agent{r: one.r, session: "one", subagent: "sub"}
+	sub.read("src/billing.js")
+	sub.hook(eventSubagentStop, nil)
+	var first string
+	for i, text := range []string{"floats\n", "decimals\n", "euros\n"} {
+		two.edits("src/billing.js", text)
+		d.state.mu.Lock()
+		news := d.state.sessions[sessionKey{"claude", "one"}].contexts["sub"].news
+		if len(news) != 1 || i > 0 && news[0].Key != first {
+			t.Errorf("after %d changes: %+v", i+1, news)
+		}
+		first = news[0].Key
+		d.state.mu.Unlock()
+	}
+	settled(t, d, gitlog.StaleRead, 1) // one's
+	wantText(t, "the subagent that goes on", sub.hook(EventSubagentStart, nil).Context, changedInYourFiles)
+	two.edits("src/billing.js", "cents\n")
+	sub.read("src/billing.js")
+	two.edits("src/billing.js", "floats\n")
+	wantText(t, "the subagent that reads again", sub.tool(), changedInYourFiles)
+}
+
 func TestTheTurnIsHeldForWhatItWaitedFor(t *testing.T) {
 	for _, c := range []struct {
 		name   string

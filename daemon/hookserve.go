@@ -169,7 +169,8 @@ func (c *hookCall) register() {
 	}
 	st.lastHook[h.Agent] = c.now
 	s := st.sessions[c.key]
-	r := &stateRecord{At: c.now, Session: c.key, Subagent: h.Subagent, Ended: h.Event == eventSessionEnd}
+	r := &stateRecord{At: c.now, Session: c.key, Subagent: h.Subagent, Ended: h.Event == eventSessionEnd,
+		Stopped: h.Event == eventSubagentStop && h.Subagent != ""}
 	process := h.Process
 	if process == 0 && (s == nil || s.process == 0 && (h.Event == EventSessionStart || h.Event == EventPrompt)) {
 		process = agentProcess(h)

@@ -289,7 +289,7 @@ func (r *relayRepository) changedAway(o *occurrence, by Peer) {
 		root := r.a.names.name(worktreeType, session.Worktree)
 		for _, c := range s.contexts {
 			t := c.touched[root][o.Path]
-			if t == nil || t.Read == 0 && t.Wrote == 0 || t.At < c.emptied || t.Outdated && !c.awaits(root, o.Path) {
+			if t == nil || t.Read == 0 && t.Wrote == 0 || t.At < c.emptied || t.Outdated && (c.stopped || !c.awaits(root, o.Path)) {
 				continue
 			}
 			news := awayNews(kind, o, by)

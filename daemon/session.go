@@ -74,6 +74,8 @@ type sessionContext struct {
 	// news is what it is told at its next hook, and what it was told in this turn.
 	news []News
 	held int // the turn that was held open last
+	// stopped says that it is a subagent which has ended. One that goes on hears of what came meanwhile, once a file.
+	stopped bool
 	// refused counts the denials of this turn, by root of the worktree, a zero byte and path.
 	refused map[string]int
 }
@@ -124,6 +126,8 @@ type stateRecord struct {
 	News  []News      `json:"news,omitempty"`
 	Moot  []string    `json:"moot,omitempty"`
 	Asked *sessionKey `json:"asked,omitempty"` // whether it does what this one does
+	// Stopped says that the context is a subagent's, which has ended.
+	Stopped bool `json:"stopped,omitempty"`
 	// Held is a turn that was held open; -1: it was not, after all.
 	Held int `json:"held,omitempty"`
 	// Emptied is when the context last began anew, where that was not now.
@@ -191,6 +195,9 @@ func (all sessions) apply(r *stateRecord) {
 	s.owed = append(s.owed[:len(s.owed):len(s.owed)], r.Owed...)
 	s.owed = s.owed[max(0, len(s.owed)-maxOwed):]
 	c := s.context(r.Subagent)
+	if !r.Aside {
+		c.stopped = r.Stopped
+	}
 	if r.Turn > c.turn {
 		c.turn, c.began, c.spent, c.refused = r.Turn, r.At, 0, nil
 		c.forgetTold()

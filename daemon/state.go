@@ -340,7 +340,7 @@ func (s *session) records() []*stateRecord {
 				r.Touched = append(r.Touched, t)
 			}
 		}
-		r.News, r.Held, r.Emptied = c.news, c.held, c.emptied
+		r.News, r.Held, r.Emptied, r.Stopped = c.news, c.held, c.emptied, c.stopped
 		out = append(out, r)
 	}
 	return append(out, &stateRecord{At: s.seen, Session: s.key, Ended: s.ended != 0})
