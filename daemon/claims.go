@@ -76,6 +76,7 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 			s.wants = append(s.wants, w)
 		}
 	}
+	c.weighed = true
 	if c.repeated {
 		return c.weigh(sites)
 	}
@@ -119,6 +120,12 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		}
 	}
 	return nil
+}
+
+// late says whether the call is about to write what nobody was asked about: its worktree is still being opened, or the arbiters
+// answered nobody in time. It may, and counts as one that failed.
+func (c *hookCall) late() bool {
+	return c.h.Event == EventPreTool && slices.ContainsFunc(c.places, func(p hookPlace) bool { return len(p.Writes) > 0 && (p.tree == nil || !c.weighed) })
 }
 
 // sites are the worktrees of a hook that are open, with what the call writes there.

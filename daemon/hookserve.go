@@ -79,6 +79,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		return r
 	}
 	refused := said.arbitrate(ctx)
+	r.Answer.Late = said.late()
 	if h.Repaired {
 		return r
 	}
@@ -145,7 +146,8 @@ type hookCall struct {
 	// runs both at once and merges what they say. The second is recorded no second time. What there is to tell was told
 	// through the first, so its answer is empty but for a denial, which both give.
 	repeated  bool
-	worktrees []*site     // once the arbiters were asked
+	weighed   bool        // the arbiters were asked in time
+	worktrees []*site     // once they were
 	asks      []*relayAsk // what is to be asked of relays
 	met       []*worktree // whose repository's arbiter did not know the session
 	beside    []News      // who else is at the files that are about to be written

@@ -659,3 +659,48 @@ func TestWhatIsSaidWhereNobodyReadsIsSaidLater(t *testing.T) {
 		t.Errorf("a turn's end: %+v", answer)
 	}
 }
+
+// What nobody was asked about in time goes on, and says so.
+func TestAWriteThatNobodyWasAskedAboutIsLate(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	a := &agent{r: r, session: "one"}
+	a.start("startup")
+	write := func(h *socket.Hook) { h.Tool, h.Places[0].Writes = "Write", []string{"src/billing.js"} }
+	if answer := a.hook(EventPreTool, write); answer.Late {
+		t.Error("one that was weighed in time is late")
+	}
+	locked := &r.worktreeOf(d).clone.arbiter.mu
+	locked.Lock()
+	time.AfterFunc(hookTime*11/10, locked.Unlock)
+	if answer := a.hook(EventPreTool, write); !answer.Late {
+		t.Error("one that was not weighed in time is not late")
+	}
+
+	d.clones.mu.Lock()
+	opened := d.clones.roots[r.root]
+	d.clones.roots[r.root] = &opening{ready: make(chan struct{}), git: opened.git} // and it is never opened
+	d.clones.mu.Unlock()
+	for what, c := range map[string]struct {
+		event  string
+		change func(*socket.Hook)
+		late   bool
+	}{
+		"a write":               {EventPreTool, write, true},
+		"a read":                {EventPreTool, func(h *socket.Hook) { h.Tool, h.Places[0].Reads = "Read", []string{"src/billing.js"} }, false},
+		"a write that has been": {EventPostTool, write, false},
+		"a write of another worktree": {EventPreTool, func(h *socket.Hook) {
+			write(h)
+			h.Places = append(h.Places, socket.Place{Root: r.root})
+			h.Places[0].Root = t.TempDir()
+		}, false},
+	} {
+		if answer := a.hook(c.event, c.change); answer.Late != c.late {
+			t.Errorf("%s while the worktree is being opened: late is %v", what, answer.Late)
+		}
+	}
+	d.clones.mu.Lock()
+	d.clones.roots[r.root] = opened
+	d.clones.mu.Unlock()
+}

@@ -33,7 +33,7 @@ const (
 	failAbsent    = "daemon-absent"    // no daemon
 	failStarted   = "daemon-started"   // no daemon, and this hook started one
 	failNoStart   = "daemon-no-start"  // no daemon, and it could not be started
-	failBusy      = "daemon-slow"      // it did not answer in time
+	failBusy      = "daemon-slow"      // it did not answer in time, or did not look in time who holds what is written
 	failGone      = "daemon-gone"      // it ended before it answered
 	failGarbage   = "daemon-garbage"   // something else answered
 	failForeign   = "daemon-foreign"   // socket or directory could be another user's

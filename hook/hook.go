@@ -273,6 +273,9 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 			code = failRefused
 		} else {
 			out = a.encode(payload.event, h, resp.Answer)
+			if resp.Answer != nil && resp.Answer.Late {
+				code = failBusy
+			}
 		}
 	}
 	switch {

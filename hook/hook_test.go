@@ -125,6 +125,26 @@ func TestBadDaemons(t *testing.T) {
 	}
 }
 
+// A write that the daemon was too late to weigh goes on with what there is to say, and is counted.
+func TestALateAnswerIsSaidAndCounted(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		w := newWorld(t)
+		w.daemon(func(*socket.Request) *socket.Response {
+			return &socket.Response{Answer: &socket.Answer{Context: "note", Late: late}}
+		})
+		if out := w.hook(w.tool("PreToolUse", "Write", "x.go")); !strings.Contains(out, "note") {
+			t.Errorf("said %q", out)
+		}
+		want := ""
+		if late {
+			want = failBusy
+		}
+		if codes := w.failures(); codes != want {
+			t.Errorf("late is %v: failures %q", late, codes)
+		}
+	}
+}
+
 func TestForeignSockets(t *testing.T) {
 	for name, spoil := range map[string]func(*world) error{
 		"another's socket":    func(w *world) error { return os.Chown(w.at().Socket(), 12345, -1) },

@@ -99,4 +99,6 @@ type Answer struct {
 	Deny    string `json:"deny,omitempty"`    // a denial's reason
 	Person  string `json:"person,omitempty"`  // one line for the person (systemMessage)
 	Hold    string `json:"hold,omitempty"`    // Stop: why the turn stays open
+	// Late says that nobody was asked in time whether the call may write what it is about to write, so that it may.
+	Late bool `json:"late,omitempty"`
 }
