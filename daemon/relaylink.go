@@ -128,7 +128,7 @@ type relayLink struct {
 	serving sync.WaitGroup                // what runs for the connection
 	heard   time.Time                     // guarded by mu: when the relay was heard last
 	suspect bool                          // guarded by mu: it is being asked for a sign of life
-	problem string                        // guarded by mu: why it is not connected, a sentence; "": it is, or was not tried yet
+	problem relayProblem                  // guarded by mu: why it is not connected; none: it is, or was not tried yet
 	network string                        // guarded by mu: see networkTo
 	reached string                        // guarded by mu: the address at which it was last connected, a number: nothing is to be looked up
 }
@@ -183,7 +183,7 @@ func (l *relayLink) sequencer() [16]byte {
 
 // fail notes why there is no connection; the log has each reason once.
 func (l *relayLink) fail(err error) {
-	problem := err.Error()
+	problem := problemOf(err)
 	l.mu.Lock()
 	same := l.problem == problem
 	l.problem = problem
@@ -198,7 +198,7 @@ func (l *relayLink) serve(conn wire.Conn, sequencer [16]byte) {
 	reached := conn.Addr().String()
 	network := networkTo(reached)
 	l.mu.Lock()
-	l.conn, l.order, l.heard, l.suspect, l.problem, l.reached, l.network = conn, sequencer, time.Now(), false, "", reached, network
+	l.conn, l.order, l.heard, l.suspect, l.problem, l.reached, l.network = conn, sequencer, time.Now(), false, relayProblem{}, reached, network
 	for r := range l.opened {
 		l.serving.Go(func() { r.serve(conn) })
 	}
@@ -337,14 +337,19 @@ func (l *relayLink) ask(ctx context.Context, conn wire.Conn, m wire.Message) (wi
 // status is how the repository stands with its relay.
 func (r *relayRepository) status() *RelayStatus {
 	r.mu.Lock()
-	s := &RelayStatus{Address: r.link.at.address, Open: r.conn != nil && !r.owing, Problem: r.problem}
+	s := &RelayStatus{Address: r.link.at.address, Open: r.conn != nil && !r.owing}
+	problem := r.problem
 	r.mu.Unlock()
 	r.link.mu.Lock()
 	defer r.link.mu.Unlock()
 	if conn := r.link.conn; conn != nil {
 		s.Transport = conn.Transport()
-	} else {
-		s.Open, s.Problem = false, r.link.problem
+	} else if s.Open = false; r.link.problem != (relayProblem{}) {
+		problem = r.link.problem
+	}
+	s.Problem = problem.text
+	if problem.code != 0 {
+		s.Code = problem.code.String()
 	}
 	return s
 }
@@ -355,6 +360,26 @@ type RelayStatus struct {
 	Open      bool   `json:"open"`                // claims are asked for there
 	Transport string `json:"transport,omitempty"` // quic or tcp; "": not connected
 	Problem   string `json:"problem,omitempty"`   // why it is not open, a sentence
+	Code      string `json:"code,omitempty"`      // what the relay called it, where it said so
+}
+
+// relayProblem is why something is not connected or open.
+type relayProblem struct {
+	text string    // a sentence; "": there is none
+	code wire.Code // what the relay called it; zero: it was not the relay
+}
+
+func problemOf(err error) relayProblem {
+	p := relayProblem{text: err.Error()}
+	var fault *wire.Fault
+	var closed *wire.ClosedError
+	switch {
+	case errors.As(err, &fault):
+		p.code = fault.Code
+	case errors.As(err, &closed) && closed.Remote:
+		p.code = closed.Code
+	}
+	return p
 }
 
 // work runs f beside the connection; false where there is none.

@@ -47,7 +47,7 @@ type relayRepository struct {
 	since    time.Time                  // guarded by mu: when it was opened
 	reopen   context.CancelFunc         // guarded by mu: has it opened again; nil: it is not open, or that is done already
 	owing    bool                       // guarded by mu: since it was opened the relay was not told yet all that happened here before
-	problem  string                     // guarded by mu: why it is not, a sentence
+	problem  relayProblem               // guarded by mu: why it is not
 	view     *arbiter.View              // guarded by mu: the mirror
 	clock    relayClock                 // guarded by mu
 	closed   time.Time                  // guarded by mu: when it was last open; zero: never
@@ -207,7 +207,7 @@ func (r *relayRepository) shut(err error) (lasted time.Duration) {
 		lasted = r.closed.Sub(r.since)
 	}
 	if err != nil {
-		r.problem = err.Error()
+		r.problem = problemOf(err)
 	}
 	// What happened is told when it is opened again, late. What the relay was asked for goes by what is so then.
 	for _, each := range r.outbox {
@@ -460,7 +460,7 @@ func (r *relayRepository) awaitQuiet(ctx context.Context, came <-chan struct{}) 
 // the following, so that it begins again.
 func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen context.CancelFunc) {
 	r.mu.Lock()
-	r.conn, r.since, r.reopen, r.problem, r.head, r.owing = conn, time.Now(), reopen, "", head, true
+	r.conn, r.since, r.reopen, r.problem, r.head, r.owing = conn, time.Now(), reopen, relayProblem{}, head, true
 	missed := r.missed
 	r.missed, r.reached = nil, r.view.Position()
 	r.mu.Unlock()

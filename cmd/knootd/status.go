@@ -11,6 +11,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
+	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
@@ -419,10 +420,23 @@ func (e *examination) lookAtRelay(clone *gitlog.Clone, state *daemon.State) {
 	case open.Relay.Open:
 		e.good("relay", "%s, by %s", address, open.Relay.Transport)
 	case open.Relay.Problem != "":
-		e.bad("relay", "it is tried again by itself; `knoot login` keeps an operator's token", "%s is not connected, so that each machine decides for itself: %s", address, open.Relay.Problem)
+		e.bad("relay", relayRemedy(address, open.Relay.Code), "%s is not connected, so that each machine decides for itself: %s", address, open.Relay.Problem)
 	default:
 		e.bad("relay", "look again in a moment", "%s is not connected yet", address)
 	}
+}
+
+// relayRemedy is what helps where a relay lets nobody in.
+func relayRemedy(address, code string) string {
+	switch code {
+	case wire.OperatorToken.String():
+		return fmt.Sprintf("`knoot login --relay %s --token TOKEN` with the token of whoever runs the relay; it is asked for once a team", address)
+	case wire.TeamNotServed.String():
+		return "whoever runs the relay names the teams that it serves, with --team and the `team` of .knoot.toml"
+	case wire.NotAdmitted.String(), wire.Removed.String():
+		return "`knoot sync` says whether this device is in the team, and `knoot join` asks to be let in"
+	}
+	return "it is tried again by itself"
 }
 
 // lookAtSync tells how the clone stands with its remote, as far as the daemon knows.

@@ -50,6 +50,9 @@ func (r *Relay) Log() string {
 	return string(data)
 }
 
+// With has the next start give it other flags.
+func (r *Relay) With(flags ...string) { r.flags = flags }
+
 // Start starts it, again if need be, and returns once it listens.
 func (r *Relay) Start() {
 	r.t.Helper()
