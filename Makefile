@@ -61,6 +61,7 @@ chaos: ## a relay under load is killed 200 times, and 50 times under daemons at 
 .PHONY: blind
 blind: ## a day's words, looked for in all that a relay has and shows
 	$(GO) test ./arbiter/relay -run TestTheRelayLearnsNothing -count=1 -v
+	$(GO) test ./integration -run TestARelaySeesNothingOfADay -count=1 -v
 
 .PHONY: replay
 replay: ## a session of 1,000 turns among 20 others: what it is told, in figures

@@ -27,12 +27,12 @@ const slowHook = 2 * time.Second
 var crewNames = []string{"ana", "ben", "cleo", "dan", "eve"}
 
 // newMachines makes the machines of one team whose repository names a relay. Their daemons do not run yet.
-func newMachines(t testing.TB, n int, address, key string) []*machine {
+func newMachines(t testing.TB, names []string, address, key string) []*machine {
 	t.Helper()
 	host := stage.Host(t)
-	machines := make([]*machine, n)
-	for i := range machines {
-		p := stage.NewPerson(t, crewNames[i])
+	machines := make([]*machine, len(names))
+	for i, name := range names {
+		p := stage.NewPerson(t, name)
 		machines[i] = &machine{Person: p, dir: p.Clone(host, "shop")}
 		t.Cleanup(func() {
 			if log, err := os.ReadFile(filepath.Join(p.KnootHome, "knootd.log")); err == nil && t.Failed() {
@@ -50,7 +50,7 @@ func newMachines(t testing.TB, n int, address, key string) []*machine {
 		var made struct {
 			Key string `json:"key"`
 		}
-		if err := json.Unmarshal([]byte(machines[0].Knoot(machines[0].dir, "member", "add", crewNames[i]+"@example.org", "--json")), &made); err != nil {
+		if err := json.Unmarshal([]byte(machines[0].Knoot(machines[0].dir, "member", "add", name+"@example.org", "--json")), &made); err != nil {
 			t.Fatal(err)
 		}
 		p.Git(machines[i].dir, "pull", "--quiet", "origin", "main")

@@ -18,16 +18,16 @@ func Memory(process int, each func(part []byte)) error {
 	}
 	defer mem.Close()
 	for line := range strings.Lines(string(maps)) {
-		var from, to int64
+		var from, to uint64
 		var allowed string
 		if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &allowed); err != nil {
 			return fmt.Errorf("%q: %w", line, err)
 		}
-		if !strings.HasPrefix(allowed, "r") || strings.Contains(line, "[vvar") || strings.Contains(line, "[vsyscall") {
+		if !strings.HasPrefix(allowed, "r") || strings.Contains(line, "[vvar") {
 			continue
 		}
 		part := make([]byte, to-from)
-		size, err := mem.ReadAt(part, from)
+		size, err := mem.ReadAt(part, int64(from))
 		if err != nil && size == 0 {
 			continue // it is gone by now
 		}

@@ -108,6 +108,12 @@ func (r *Relay) Kill() {
 	<-r.ended
 }
 
+// Terminate ends it as a service is ended, and returns when it is gone.
+func (r *Relay) Terminate() {
+	_ = r.command.Process.Signal(syscall.SIGTERM)
+	<-r.ended
+}
+
 // Frozen stops it where it is, and returns what lets it go on.
 func (r *Relay) Frozen() (thaw func()) {
 	r.t.Helper()

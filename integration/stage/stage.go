@@ -353,5 +353,8 @@ func (d *Daemon) Terminate() {
 	<-d.ended
 }
 
+// Process is its process's number.
+func (d *Daemon) Process() int { return d.command.Process.Pid }
+
 // Ended is closed when the daemon is gone.
 func (d *Daemon) Ended() <-chan struct{} { return d.ended }
