@@ -80,7 +80,7 @@ func TestARelaySeesNothingOfADay(t *testing.T) {
 	at := network.Plug()
 	relay := stage.NewRelay(t, at.Inside(), net.JoinHostPort(at.Address(), relayPort))
 	client := &http.Client{Transport: &http.Transport{DialContext: at.Dial, DisableKeepAlives: true}}
-	machines := newMachines(t, []string{hay.word("a member's name", 12), hay.word("a member's name", 12), hay.word("a member's name", 12)}, relay.Address, relay.Key)
+	machines := machinesOf(t, []string{hay.word("a member's name", 12), hay.word("a member's name", 12), hay.word("a member's name", 12)}, relay.Address, relay.Key)
 	for i, m := range machines {
 		port := network.Plug()
 		port.Set(stage.Weather{NoUDP: i == 2}) // one comes by TCP

@@ -26,8 +26,13 @@ const slowHook = 2 * time.Second
 // crewNames are who the machines belong to, the founder first.
 var crewNames = []string{"ana", "ben", "cleo", "dan", "eve"}
 
-// newMachines makes the machines of one team whose repository names a relay. Their daemons do not run yet.
-func newMachines(t testing.TB, names []string, address, key string) []*machine {
+// newMachines makes so many machines of one team whose repository names a relay. Their daemons do not run yet.
+func newMachines(t testing.TB, n int, address, key string) []*machine {
+	t.Helper()
+	return machinesOf(t, crewNames[:n], address, key)
+}
+
+func machinesOf(t testing.TB, names []string, address, key string) []*machine {
 	t.Helper()
 	host := stage.Host(t)
 	machines := make([]*machine, len(names))

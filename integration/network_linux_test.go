@@ -26,7 +26,7 @@ func newPlugged(t *testing.T, n int) *plugged {
 	p := &plugged{network: stage.NewNetwork(t)}
 	at := p.network.Plug()
 	p.relay = stage.NewRelay(t, at.Inside(), net.JoinHostPort(at.Address(), relayPort))
-	p.machines = newMachines(t, crewNames[:n], p.relay.Address, p.relay.Key)
+	p.machines = newMachines(t, n, p.relay.Address, p.relay.Key)
 	for _, m := range p.machines {
 		port := p.network.Plug()
 		p.ports = append(p.ports, port)

@@ -250,7 +250,7 @@ func TestEveryWayInWhichARelayFails(t *testing.T) {
 			break
 		}
 	}
-	m := newMachines(t, crewNames[:1], address, pin)[0]
+	m := newMachines(t, 1, address, pin)[0]
 	m.start()
 	total := &toll{}
 	for what, bad := range badRelays() {

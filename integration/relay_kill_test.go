@@ -77,7 +77,7 @@ func TestARelayIsKilledUnderDaemons(t *testing.T) {
 		rounds = n
 	}
 	relay := stage.NewRelay(t, nil, "127.0.0.1:0")
-	machines := newMachines(t, crewNames[:2], relay.Address, relay.Key)
+	machines := newMachines(t, 2, relay.Address, relay.Key)
 	for _, m := range machines {
 		m.start()
 	}

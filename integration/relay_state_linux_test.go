@@ -39,7 +39,7 @@ func TestARelayThatStandsStillHasNoDiskOrLosesItsState(t *testing.T) {
 	disk := []string{"unshare", "--map-root-user", "--mount", "sh", "-eu", "-c", `mount -t tmpfs -o size=1m,mode=0700 tmpfs state; exec "$@"`, "sh"}
 	relay := stage.NewRelay(t, disk, "127.0.0.1:0", "--key", "relay.key")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	machines := newMachines(t, crewNames[:2], relay.Address, relay.Key)
+	machines := newMachines(t, 2, relay.Address, relay.Key)
 	for _, m := range machines {
 		m.start()
 	}

@@ -34,7 +34,7 @@ func TestTheOperatorsToken(t *testing.T) {
 	r := stage.NewRelay(t, nil, "127.0.0.1:0", "--token", "first-secret")
 	begin := func(env ...string) *machine {
 		t.Helper()
-		m := newMachines(t, crewNames[:1], r.Address, r.Key)[0]
+		m := newMachines(t, 1, r.Address, r.Key)[0]
 		m.Extra = append(m.Extra, env...)
 		m.start()
 		m.session("one", "")
