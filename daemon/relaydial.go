@@ -7,6 +7,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"slices"
+	"strings"
 	"time"
 
 	"knoot.dev/knoot/arbiter/wire"
@@ -109,10 +111,21 @@ func (d *dialer) connect(ctx context.Context, key ed25519.PrivateKey) (wire.Conn
 		}
 	}
 	if won.conn == nil {
-		return nil, nil, errors.Join(errs...)
+		return nil, nil, inOne(errs)
 	}
 	d.tcp[network] = won.how == "tcp"
 	return won.conn, won.welcome, nil
+}
+
+// inOne makes one sentence of what went wrong with each transport; what is the same is said once.
+func inOne(errs []error) error {
+	var texts []string
+	for _, err := range errs {
+		if text := err.Error(); !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return errors.New(strings.Join(texts, "; "))
 }
 
 // networkTo names the network by which an address is reached, as far as this machine's own address there does; "" for none.

@@ -1,10 +1,32 @@
 package daemon
 
 import (
+	"crypto/ed25519"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"knoot.dev/knoot/arbiter/wire"
 )
+
+// A relay that is another than the pinned one is named once, with what to do, by whichever transport it was found out.
+func TestAnotherKeyIsSaidOnce(t *testing.T) {
+	h := newRelayHost(t)
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := wire.PinOf(key.Public().(ed25519.PublicKey))
+	_, _, err = newDialer(relayAddress{address: h.address, pin: pinned}).connect(t.Context(), key)
+	if err == nil {
+		t.Fatal("connected to a relay whose key is not the pinned one")
+	}
+	text := err.Error()
+	if strings.Count(text, h.pin) != 1 || strings.Count(text, pinned.String()) != 1 || !strings.HasPrefix(text, "the relay has the key") || !strings.Contains(text, "knoot init --relay") {
+		t.Errorf("refused with %q", text)
+	}
+}
 
 // Tries come ever more seldom, and after one that lasted at once.
 func TestRetriesBeginAnewAfterOneThatLasted(t *testing.T) {

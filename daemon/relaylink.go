@@ -222,9 +222,16 @@ func (l *relayLink) serve(conn wire.Conn, sequencer [16]byte) {
 	l.mu.Unlock()
 	l.serving.Wait()
 	if err := conn.Err(); err != nil && l.ctx.Err() == nil {
+		var closed *wire.ClosedError
+		if errors.As(err, &closed) && !closed.Remote && closed.Text == silent {
+			err = errors.New("it does not answer")
+		}
 		l.fail(err)
 	}
 }
+
+// silent is why this side closes a connection on which nothing is answered.
+const silent = "no answer"
 
 // open serves a repository from now on.
 func (l *relayLink) open(r *relayRepository) {
@@ -317,7 +324,7 @@ func (l *relayLink) probe(conn wire.Conn) {
 		case err == nil, errors.As(err, &fault):
 			l.hear()
 		default:
-			conn.Close(0, "no answer")
+			conn.Close(0, silent)
 		}
 	})
 }

@@ -100,7 +100,7 @@ func ClientTLS(certificate tls.Certificate, pin *Pin, name string) *tls.Config {
 				return fmt.Errorf("the relay's certificate is over no Ed25519 key, and %s is pinned", pin)
 			}
 			if got := PinOf(key); got != *pin {
-				return fmt.Errorf("the relay has the key %s, and %s is pinned: if the relay was set up anew, pin its new key", got, pin)
+				return fmt.Errorf("the relay has the key %s, and %s is pinned: if the relay was set up anew, pin its new key (`knoot init --relay HOST:PORT --relay-key KEY`)", got, pin)
 			}
 			return nil
 		}

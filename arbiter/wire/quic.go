@@ -82,6 +82,14 @@ func quicError(err error) error {
 	if errors.As(err, &reset) {
 		return &ResetError{Code: Code(reset.ErrorCode)}
 	}
+	var handshake *quic.TransportError
+	if errors.As(err, &handshake) && handshake.ErrorCode.IsCryptoError() && !handshake.Remote {
+		for _, cause := range handshake.Unwrap() {
+			if cause != nil && !errors.Is(cause, net.ErrClosed) {
+				return cause // as over TCP: what this side found wrong, in its own words
+			}
+		}
+	}
 	return err
 }
 
