@@ -56,6 +56,7 @@ type worktree struct {
 
 	instructionFiles instructionCache
 	statusTook       atomic.Int64 // nanoseconds, of git when it last looked at all files; 0: it did not yet
+	statusAt         atomic.Int64 // milliseconds since 1970, of that
 	folds            bool         // core.ignorecase
 }
 

@@ -7,6 +7,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,6 +51,7 @@ type Options struct {
 	Now func() time.Time
 
 	syncJournal func(*gitlog.Clone) error // (*gitlog.Clone).SyncJournal when nil
+	cheapStatus time.Duration             // what it may take git to look at all of a worktree, for that to be asked after command lines; cheapStatus when 0
 }
 
 // errHandedOver ends a daemon whose seat a newer one took.
@@ -132,6 +134,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	if o.syncJournal == nil {
 		o.syncJournal = (*gitlog.Clone).SyncJournal
 	}
+	o.cheapStatus = cmp.Or(o.cheapStatus, cheapStatus)
 	file, err := openLogFile(filepath.Join(loc.Home, "knootd.log"), logSize)
 	if err != nil {
 		return nil, err

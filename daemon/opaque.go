@@ -15,6 +15,8 @@ const (
 	maxLookedAt = 5000
 	// cheapStatus is what git may take to look at the whole worktree, for that to be asked of it after each line.
 	cheapStatus = 50 * time.Millisecond
+	// statusAgain is when it is asked of git once more, though it took longer: the machine may have been busy.
+	statusAgain = gitlog.Millis(10 * 60 * 1000)
 	// clockGrain is how much the clock of a file system may be behind.
 	clockGrain = 10 * time.Millisecond
 )
@@ -111,12 +113,14 @@ func (d *daemon) lookedAt(ctx context.Context, o *opaqueCall) []string {
 		}
 	}
 	d.state.mu.Unlock()
-	if time.Duration(o.tree.statusTook.Load()) < cheapStatus {
+	cheap, now := d.options.cheapStatus, d.now()
+	if time.Duration(o.tree.statusTook.Load()) < cheap || now-gitlog.Millis(o.tree.statusAt.Load()) >= statusAgain {
 		began := time.Now()
-		status, cancel := context.WithTimeout(ctx, time.Second) // of a large worktree nobody knows yet how long that takes
+		status, cancel := context.WithTimeout(ctx, 20*cheap) // of a large worktree nobody knows yet how long that takes
 		dirty, err := o.tree.tree.Dirty(status)
 		cancel()
 		o.tree.statusTook.Store(int64(time.Since(began)))
+		o.tree.statusAt.Store(int64(now))
 		if err == nil {
 			for _, path := range dirty {
 				add(path)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,9 @@ import (
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
 )
+
+// anyStatus has git look at the whole worktree however long it takes: a machine that does much else at once is slow.
+var anyStatus = Options{cheapStatus: time.Minute}
 
 // opaque is an event of a command line that may change any file.
 func (a *agent) opaque(event, id string, paths ...string) *socket.Answer {
@@ -43,7 +47,7 @@ func (r *repository) audited(d *daemon, kinds ...gitlog.EntryKind) (list []strin
 func TestAHeldFileThatACommandLineWroteIsToldToBoth(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	holder, other := &agent{r: r, session: "holder"}, &agent{r: r, session: "other"}
 	if denied := holder.edit("src/cart.js"); denied != "" {
@@ -76,7 +80,7 @@ func TestWhatChangedWhileACommandLineRan(t *testing.T) {
 	r.write(".gitignore", "*.log\n")
 	m.git(r.root, "add", ".")
 	m.git(r.root, "commit", "-qm", "files")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	one.opaque(EventPreTool, "1", "named.txt")
@@ -128,7 +132,7 @@ func TestWhatChangedWhileACommandLineRan(t *testing.T) {
 func TestALineInTheBackground(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	background := func(event string) {
@@ -151,7 +155,7 @@ func TestALineInTheBackground(t *testing.T) {
 func TestAnOpaqueCallWithoutAnEnd(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	one.opaque(EventPreTool, "1")
@@ -166,7 +170,7 @@ func TestAnOpaqueCallWithoutAnEnd(t *testing.T) {
 func TestACallWithoutAnEndIsLookedAtWithTheNextHook(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one, helper := &agent{r: r, session: "one"}, &agent{r: r, session: "one", subagent: "helper"}
 	one.opaque(EventPreTool, "1", "named.txt", "never.txt")
@@ -199,7 +203,7 @@ func TestACallWithoutAnEndIsLookedAtWithTheNextHook(t *testing.T) {
 func TestWritesOfACallWithoutAnEnd(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	one.shell(EventPreTool, "patch", "src/billing.js", "src/never.js")
@@ -239,7 +243,7 @@ func TestAWriteThatWasRefusedAndHappenedAnyway(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
 			r := m.repository("shop")
-			d := m.start(Options{})
+			d := m.start(anyStatus)
 			r.isOpen()
 			holder, other := &agent{r: r, session: "holder"}, &agent{r: r, session: "other"}
 			holder.edit("src/billing.js")
@@ -270,7 +274,7 @@ func TestAWriteThatWasRefusedAndHappenedAnyway(t *testing.T) {
 func TestAWriteThatWasRefusedAndDidNotHappen(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	holder, other := &agent{r: r, session: "holder"}, &agent{r: r, session: "other"}
 	holder.edit("src/billing.js")
@@ -300,7 +304,7 @@ func TestAWriteThatWasRefusedAndDidNotHappen(t *testing.T) {
 func TestWhatASessionWroteIsWhatALineIsComparedWith(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	one.edits("src/billing.js", "floats\n")
@@ -332,7 +336,7 @@ func TestWhatASessionWroteIsWhatALineIsComparedWith(t *testing.T) {
 func TestWhatOthersAreAtIsNotTheLines(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one, two, helper := &agent{r: r, session: "one"}, &agent{r: r, session: "two"}, &agent{r: r, session: "one", subagent: "helper"}
 	one.opaque(EventPreTool, "1")
@@ -359,7 +363,7 @@ func TestWhatOthersAreAtIsNotTheLines(t *testing.T) {
 func TestALineWhoseBeginningNobodySawTo(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	one.start("startup")
@@ -375,7 +379,7 @@ func TestALineWhoseBeginningNobodySawTo(t *testing.T) {
 func TestNoLineIsForgottenWhereMuchWaits(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(anyStatus)
 	r.isOpen()
 	one := &agent{r: r, session: "one"}
 	oc := r.worktreeOf(d).clone
@@ -394,5 +398,50 @@ func TestNoLineIsForgottenWhereMuchWaits(t *testing.T) {
 	oc.tick()
 	if got := r.audited(d, gitlog.FileWritten); !slices.Equal(got, []string{"FileWritten made.txt"}) {
 		t.Errorf("the audit log has %q", got)
+	}
+}
+
+// What is looked at is bounded, and the whole worktree is left alone where that takes git long.
+func TestSoManyFilesAreLookedAtAndNoMore(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	now := newClock()
+	d := m.start(Options{Now: now.now, cheapStatus: time.Minute})
+	r.isOpen()
+	r.write("dirty.txt", "x\n")
+	wt := r.worktreeOf(d)
+	one := party{Key: sessionKey{"claude", "one"}, Root: r.root, Branch: "refs/heads/main"}
+	call := &opaqueCall{tree: wt, by: one}
+	looked := func(path string) bool { return slices.Contains(d.lookedAt(context.Background(), call), path) }
+	if !looked("dirty.txt") {
+		t.Error("what HEAD does not have is not looked at")
+	}
+	wt.statusTook.Store(int64(time.Hour))
+	if looked("dirty.txt") {
+		t.Error("the whole worktree is looked at though that takes long")
+	}
+	now.pass(time.Duration(statusAgain) * time.Millisecond)
+	if !looked("dirty.txt") {
+		t.Error("it is not tried again")
+	}
+	r.remember("money", "all money is integer cents", "src/billing.js")
+	wt.clone.arbiter.claimFor(t, party{Key: sessionKey{"claude", "two"}, Root: r.root, Branch: "refs/heads/main"}, "held.js")
+	if !looked("src/billing.js") || !looked("held.js") {
+		t.Error("what facts are about, or somebody holds, is not looked at")
+	}
+	var all []*touch
+	for i := range maxTouched {
+		all = append(all, &touch{Root: r.root, Path: fmt.Sprintf("many/%d", i), Read: 1, At: d.now()})
+	}
+	d.state.mu.Lock()
+	for _, subagent := range []string{"", "helper"} {
+		d.state.commit(&stateRecord{At: d.now(), Session: one.Key, Subagent: subagent, Touched: all})
+		for _, t := range all {
+			t.Path = "more/" + t.Path
+		}
+	}
+	d.state.mu.Unlock()
+	if paths := d.lookedAt(context.Background(), call); len(paths) != maxLookedAt || !slices.Contains(paths, "held.js") {
+		t.Errorf("%d paths are looked at", len(paths))
 	}
 }
