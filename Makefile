@@ -82,7 +82,7 @@ fuzz: ## every fuzz target in turn, FUZZTIME each (10m)
 		$(GO) test -c -fuzz . -o "$$work/fuzz.test" $$folder; \
 		for target in $$(grep -hoE '^func Fuzz[A-Za-z0-9_]+' $$folder/*_test.go | cut -c6-); do \
 			echo "$$folder $$target"; \
-			(cd $$folder && "$$work/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
+			(cd $$folder && "$$work/fuzz.test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) -test.fuzzminimizetime 2s \
 				-test.fuzzcachedir "$$($(GO) env GOCACHE)/fuzz/knoot.dev/knoot/$$folder"); \
 		done; \
 	done

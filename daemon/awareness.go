@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -296,7 +294,7 @@ func (n *noticing) made(key sessionKey, root, path string) *sessionContext {
 
 // there says whether something is at a path of a worktree.
 func there(root, path string) bool {
-	_, err := os.Lstat(filepath.Join(root, filepath.FromSlash(path)))
+	_, err := lookAt(root, path)
 	return !errors.Is(err, fs.ErrNotExist)
 }
 

@@ -190,7 +190,10 @@ func (c *clones) clone(ctx context.Context, repo *gitlog.Repository) (*openClone
 		c.d.loops.Go(func() {
 			defer close(oc.ready)
 			oc.err = errPanicked
-			c.d.guard("open", func() { oc.open(repo) })
+			c.d.guard("open", func() {
+				c.closeMoved(oc)
+				oc.open(repo)
+			})
 		})
 	}
 	c.mu.Unlock()
@@ -208,6 +211,16 @@ func (c *clones) clone(ctx context.Context, repo *gitlog.Repository) (*openClone
 		return nil, oc.err
 	}
 	return oc, nil
+}
+
+// closeMoved closes clones that are not where they were opened any more, for the one that is about to be opened may be one of
+// them: its folder was renamed, and its log has one writer.
+func (c *clones) closeMoved(next *openClone) {
+	for _, oc := range c.all() {
+		if oc != next && !oc.same() {
+			c.drop(oc)
+		}
+	}
 }
 
 // all returns the clones that are open.

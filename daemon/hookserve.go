@@ -113,6 +113,7 @@ func (d *daemon) placesOf(ctx context.Context, h *socket.Hook, now gitlog.Millis
 		if !filepath.IsAbs(p.Root) {
 			continue
 		}
+		p = canonicalPlace(p)
 		wt, err := d.clones.find(ctx, p.Root)
 		switch {
 		case err == nil:
@@ -126,6 +127,31 @@ func (d *daemon) placesOf(ctx context.Context, h *socket.Hook, now gitlog.Millis
 		}
 	}
 	return out
+}
+
+// canonicalPlace has each path in the one spelling in which paths are known here, whichever form of a letter with an accent a file
+// system or an agent prefers. What no path in git looks like is left out.
+func canonicalPlace(p socket.Place) socket.Place {
+	p.Reads, p.Writes, p.Trees = canonicalPaths(p.Reads), canonicalPaths(p.Writes), canonicalPaths(p.Trees)
+	p.Sweeps = slices.Clone(p.Sweeps)
+	for i := range p.Sweeps {
+		s := &p.Sweeps[i]
+		if reached := canonicalPaths(s.Paths); len(reached) > 0 || len(s.Paths) == 0 {
+			s.Paths = reached
+		}
+	}
+	return p
+}
+
+func canonicalPaths(paths []string) []string {
+	var out []string
+	for _, path := range paths {
+		if path, err := gitlog.CanonicalPath(path); err == nil && path != "" {
+			out = append(out, path)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // hookCall is one hook on its way through the daemon.

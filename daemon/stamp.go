@@ -4,7 +4,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // stamp tells cheaply that a file was not touched: two equal stamps are the same bytes, unless somebody went out of
@@ -18,7 +21,24 @@ type stamp struct {
 
 // stampOf looks at a path of a worktree.
 func stampOf(root, path string) stamp {
-	return stampOfFile(filepath.Join(root, filepath.FromSlash(path)))
+	info, err := lookAt(root, path)
+	if err != nil {
+		return stamp{}
+	}
+	return stampOfInfo(info)
+}
+
+// lookAt is os.Lstat of a path of a worktree. Paths are composed here; where a file system tells both forms of a letter with an accent
+// apart, a file may have the decomposed one.
+func lookAt(root, path string) (fs.FileInfo, error) {
+	file := filepath.Join(root, filepath.FromSlash(path))
+	info, err := os.Lstat(file)
+	if err != nil && strings.ContainsFunc(path, func(r rune) bool { return r >= 0x80 }) {
+		if other, failed := os.Lstat(filepath.Join(root, norm.NFD.String(filepath.FromSlash(path)))); failed == nil {
+			return other, nil
+		}
+	}
+	return info, err
 }
 
 func stampOfFile(path string) stamp {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestRead(t *testing.T) {
@@ -67,7 +68,16 @@ func FuzzRead(f *testing.F) {
 	f.Add("docs/a.md", "x\n*** Delete File: b\n*** End Patch", true)
 	f.Add("a b", "", false)
 	f.Fuzz(func(t *testing.T, path, content string, crlf bool) {
-		_, _ = Read(content) // whatever it is
+		most := 50 * time.Millisecond * time.Duration(1+len(content)/1024)
+		took := most + 1
+		for tries := 0; took > most && tries < 20; tries++ { // a machine that does much else at once stops now and then
+			began := time.Now()
+			_, _ = Read(content) // whatever it is
+			took = time.Since(began)
+		}
+		if took > most {
+			t.Errorf("%d bytes take %v each time", len(content), took)
+		}
 		if path != strings.TrimSpace(path) || path == "" || strings.ContainsAny(path, "\r\n\x00") {
 			return
 		}
