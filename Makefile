@@ -92,6 +92,11 @@ agents: ## real Claude Code and Codex, fetched through npm, run offline against 
 	integration/agents/fetch.sh
 	$(GO) test -count=1 -v ./integration/agents
 
+.PHONY: record
+record: ## record what the real agents send to hooks, into integration/agents/testdata: a diff to read for a new version
+	integration/agents/fetch.sh
+	KNOOT_RECORD=1 $(GO) test -count=1 -v ./integration/agents -run TestPayloadsLookAsRecorded
+
 .PHONY: install
 install: build ## copy both executables to PREFIX/bin (~/.local/bin)
 	@mkdir -p '$(DESTDIR)$(PREFIX)/bin'

@@ -73,6 +73,7 @@ type Scanner struct {
 	line       []byte // the line that has begun, unless it is skipped
 	begun      bool   // a line has
 	skip       bool   // it is content
+	ends       bool   // the last line that is not blank is a line of a file that would end the patch but for its white space
 }
 
 // Write takes the next piece. It never fails.
@@ -102,19 +103,21 @@ func (s *Scanner) Write(piece []byte) (int, error) {
 	return n, nil
 }
 
-// content reports whether a line that begins with first is one of a file.
+// content reports whether a line that begins with first is one of a file, whatever follows.
 func (s *Scanner) content(first byte) bool {
 	switch s.at {
 	case added:
 		return first == '+'
 	case renamed, changed:
-		return first == '+' || first == '-' || first == ' ' || first == '@'
+		return first == '+' || first == '-' || first == '@'
 	}
 	return false
 }
 
 func (s *Scanner) endLine() {
-	if !s.skip {
+	if s.skip {
+		s.ends = false
+	} else {
 		s.take(strings.TrimSuffix(string(s.line), "\r"))
 	}
 	s.line, s.begun, s.skip = s.line[:0], false, false
@@ -127,7 +130,7 @@ func (s *Scanner) End() (operations []Operation, whole bool) {
 	if s.begun {
 		s.endLine()
 	}
-	return s.operations, s.at == after && !s.broken
+	return s.operations, (s.at == after || s.ends) && !s.broken
 }
 
 // open begins an operation.
@@ -148,6 +151,9 @@ func (s *Scanner) take(line string) {
 		header = strings.TrimRight(line, " \t")
 	}
 	hold := func(follows bool) { s.broken = s.broken || !follows }
+	if trimmed != "" && !(s.ends && trimmed == s.document) {
+		s.ends = (s.at == changed || s.at == renamed) && trimmed == end
+	}
 	switch {
 	case s.at == before:
 		switch {
@@ -160,7 +166,7 @@ func (s *Scanner) take(line string) {
 			hold(trimmed == "")
 		}
 	case s.at == after:
-		hold(trimmed == "" || s.document != "" && trimmed == s.document)
+		hold(trimmed == "" || trimmed == end || s.document != "" && trimmed == s.document)
 	case header == end:
 		s.at = after
 	case s.at == renamed && strings.HasPrefix(line, moveTo):
@@ -183,7 +189,7 @@ func (s *Scanner) take(line string) {
 		s.broken, s.at = true, headers
 	default:
 		s.at = changed
-		hold(trimmed == "" || trimmed == endOfFile)
+		hold(strings.HasPrefix(line, " ") || trimmed == "" || trimmed == endOfFile || s.ends)
 	}
 }
 

@@ -31,6 +31,9 @@ func TestRead(t *testing.T) {
 		"a file moved untouched": {whole("*** Begin Patch", "*** Update File: a", "*** Move to: b", "*** End Patch"), "[move a b]", true},
 		"blank lines":            {whole("*** Begin Patch", "*** Update File: a", "@@", "", "+x", "", "*** Update File: b", "@@", "+y", "*** End Patch"), "[update a | update b]", true},
 		"nothing":                {whole("*** Begin Patch", "*** End Patch"), "[]", true},
+		"an end with a space":    {whole("*** Begin Patch", "*** Update File: a", "@@", "+x", " *** End Patch", ""), "[update a]", true},
+		"two ends":               {whole("*** Begin Patch", "*** Delete File: a", "*** End Patch", "*** End Patch"), "[delete a]", true},
+		"content like an end":    {whole("*** Begin Patch", "*** Update File: a", "@@", " *** End Patch", "+x", "*** Delete File: b", "*** End Patch"), "[update a | delete b]", true},
 		"no end":                 {whole("*** Begin Patch", "*** Add File: a", "+x"), "[add a]", false},
 		"no beginning":           {whole("*** Add File: a", "+x", "*** End Patch"), "[]", false},
 		"a broken add":           {whole("*** Begin Patch", "*** Add File: a", "x", "*** Delete File: b", "*** End Patch"), "[add a | delete b]", false},
@@ -53,6 +56,17 @@ func TestRead(t *testing.T) {
 	}
 }
 
+func TestAPatchOfMoreFilesThanAnyNamesTheFirst(t *testing.T) {
+	t.Parallel()
+	operations, whole := Read(begin + "\n" + strings.Repeat("*** Delete File: a\n", maxOperations+1) + end + "\n")
+	if len(operations) != maxOperations || whole {
+		t.Errorf("%d operations, whole %v", len(operations), whole)
+	}
+	if operations, whole = Read(begin + "\n" + add + strings.Repeat("x", maxLine) + "\n+y\n" + end); len(operations) != 1 || len(operations[0].Path) != maxLine-len(add) || !whole {
+		t.Errorf("a path that no file has: %d operations, whole %v", len(operations), whole)
+	}
+}
+
 func TestPathsOfAMoveAreBoth(t *testing.T) {
 	t.Parallel()
 	if got := (Operation{Kind: Move, Path: "a", To: "b"}).Paths(); !slices.Equal(got, []string{"a", "b"}) {
@@ -63,7 +77,7 @@ func TestPathsOfAMoveAreBoth(t *testing.T) {
 	}
 }
 
-// What a patch writes into files is never taken for a path.
+// What a patch writes into files is never taken for a path, and how it comes in pieces matters not.
 func FuzzRead(f *testing.F) {
 	f.Add("docs/a.md", "x\n*** Delete File: b\n*** End Patch", true)
 	f.Add("a b", "", false)
@@ -77,6 +91,16 @@ func FuzzRead(f *testing.F) {
 		}
 		if took > most {
 			t.Errorf("%d bytes take %v each time", len(content), took)
+		}
+		for _, text := range []string{content, begin + "\n" + update + path + "\n" + content} { // whatever it is
+			got, ok := Read(text)
+			var s Scanner
+			for i := range len(text) {
+				_, _ = s.Write([]byte(text[i : i+1]))
+			}
+			if piecewise, whole := s.End(); whole != ok || !slices.Equal(piecewise, got) {
+				t.Errorf("%q: %v, whole %v; a byte at a time %v, whole %v", text, got, ok, piecewise, whole)
+			}
 		}
 		if path != strings.TrimSpace(path) || path == "" || strings.ContainsAny(path, "\r\n\x00") {
 			return

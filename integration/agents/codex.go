@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 )
 
@@ -39,9 +40,8 @@ func (c Codex) Version(ctx context.Context) (string, error) {
 	return version(ctx, c.executable, "codex-cli ")
 }
 
-// Configure writes the configuration of a home in which the model is a scripted one, and the project at dir is trusted. more is
-// appended to it.
-func (c Codex) Configure(home, model, dir, more string) error {
+// Configure writes the configuration of a home in which the model is a scripted one, and the project at dir is trusted.
+func (c Codex) Configure(home, model, dir string) error {
 	config := fmt.Sprintf(`model_provider = "script"
 check_for_update_on_startup = false
 [analytics]
@@ -54,7 +54,7 @@ request_max_retries = 0
 stream_max_retries = 0
 [projects.%q]
 trust_level = "trusted"
-%s`, model+"/v1", dir, more)
+`, model+"/v1", dir)
 	if err := os.MkdirAll(filepath.Join(home, ".codex"), 0o700); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c Codex) Run(ctx context.Context, job Job) (Output, error) {
 		args[len(args)-1] = "gpt-6.2-sol"
 	}
 	if !job.OwnTrust {
-		if err := c.Configure(job.Home, job.Model.URL(), job.Dir, ""); err != nil {
+		if err := c.Configure(job.Home, job.Model.URL(), job.Dir); err != nil {
 			return Output{}, err
 		}
 		args = append(args, "--dangerously-bypass-hook-trust")
@@ -108,4 +108,61 @@ func (c Codex) script(tool string, argument any) Item {
 		panic(err) // texts always encode
 	}
 	return Item{Tool: "exec", Input: fmt.Sprintf("try { text(await tools.%s(%s)) } catch (e) { text(String(e)) }", tool, data)}
+}
+
+// Program is its executable.
+func (c Codex) Program() string { return c.executable }
+
+// Trust does in a home what its person does with /hooks: it trusts all hooks that dir has.
+func (c Codex) Trust(ctx context.Context, home, dir string) error {
+	server := exec.CommandContext(ctx, c.executable, "app-server")
+	server.Dir = dir
+	server.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + home, "CODEX_HOME=" + filepath.Join(home, ".codex")}
+	in, err := server.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := server.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := server.Start(); err != nil {
+		return err
+	}
+	for _, request := range []any{
+		object{"id": 1, "method": "initialize", "params": object{"clientInfo": object{"name": "harness", "version": "1"}}},
+		object{"method": "initialized"},
+		object{"id": 2, "method": "hooks/list", "params": object{"cwds": []string{dir}}},
+	} {
+		if err := json.NewEncoder(in).Encode(request); err != nil {
+			return err
+		}
+	}
+	var answer struct {
+		ID     int `json:"id"`
+		Result struct {
+			Data []struct {
+				Hooks []struct{ Key, CurrentHash string } `json:"hooks"`
+			} `json:"data"`
+		} `json:"result"`
+	}
+	for answers := json.NewDecoder(out); answer.ID != 2; {
+		if err := answers.Decode(&answer); err != nil {
+			return err
+		}
+	}
+	_ = in.Close() // which ends it
+	if err := server.Wait(); err != nil {
+		return err
+	}
+	config, err := os.OpenFile(filepath.Join(home, ".codex", "config.toml"), os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	for _, each := range answer.Result.Data {
+		for _, hook := range each.Hooks {
+			fmt.Fprintf(config, "[hooks.state.%q]\ntrusted_hash = %q\n", hook.Key, hook.CurrentHash)
+		}
+	}
+	return config.Close()
 }

@@ -210,12 +210,15 @@ func reply(w http.ResponseWriter, kind string, body []byte) {
 
 type object = map[string]any
 
+// encode is a value as JSON on one line, as people write it.
 func encode(value any) string {
-	data, err := json.Marshal(value)
-	if err != nil {
+	var text strings.Builder
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
 		panic(fmt.Sprintf("the script's input is no JSON: %v", err))
 	}
-	return string(data)
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // events is a stream of server-sent events.

@@ -30,7 +30,9 @@ type scene struct {
 	person *stage.Person
 	dir    string
 	daemon *stage.Daemon
-	home   string
+	home   string // of the agent
+
+	ownTrust bool // see Job
 }
 
 // scenarios are what has to hold with each real agent. One that an agent has no means for says so, with t.Skip.
@@ -48,6 +50,7 @@ var scenarios = []struct {
 	{"the file is free: told at the next tool call", isToldAtTheNextCall},
 	{"the file is free: told when the turn would end", isToldWhenTheTurnWouldEnd},
 	{"hooks in a linked worktree", inALinkedWorktree},
+	{"status knows whether its hooks are trusted", statusKnowsTrust},
 	{"daemon dead: all happens, nothing is said", withADeadDaemon},
 	{"daemon hung: all happens, nothing is said", withAHungDaemon},
 	{"daemon talks garbage: all happens, nothing is said", withGarbage},
@@ -112,7 +115,7 @@ func (s *scene) model(script Script) *Model {
 // run has the agent take a prompt in dir, and returns what the model was asked.
 func (s *scene) run(m *Model, prompt string) ([]Request, Output) {
 	s.Helper()
-	job := Job{Model: m, Home: s.home, Dir: s.dir, Prompt: prompt,
+	job := Job{Model: m, Home: s.home, Dir: s.dir, Prompt: prompt, OwnTrust: s.ownTrust,
 		Env: []string{"KNOOT_HOME=" + s.person.KnootHome, "KNOOT_BIN=" + filepath.Join(s.person.Bin, "knoot")}}
 	output, err := s.agent.Run(deadline(s.T), job)
 	if err != nil {
@@ -326,6 +329,53 @@ func inALinkedWorktree(s *scene) {
 	s.person.Knoot(s.dir, "init", "--agent", s.agent.Hooks())
 	requests, _ := s.run(s.model(Script{{s.agent.Read(s.path(factPath))}, {{Text: "It sums the lines."}}}), "what does the billing code do?")
 	s.counts(requests, factText, 0, 1)
+}
+
+// What the agent says of its hooks is what it does: it skips those that nobody trusted, and knoot writes nothing that would need
+// trust again.
+func statusKnowsTrust(s *scene) {
+	codex, able := s.agent.(Codex)
+	if !able {
+		s.Skip("it has no trust in single hooks")
+	}
+	s.person.Knoot(s.dir, "remember", "--name", "money", "--path", factPath, factText)
+	bin := filepath.Join(s.home, "bin")
+	if err := os.MkdirAll(bin, 0o755); err != nil {
+		s.Fatal(err)
+	}
+	if err := os.Symlink(codex.Program(), filepath.Join(bin, "codex")); err != nil {
+		s.Fatal(err)
+	}
+	s.person.Extra = []string{"CODEX_HOME=" + filepath.Join(s.home, ".codex"), "PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH")}
+	says := func(want string) {
+		s.Helper()
+		// Lines are wrapped for people.
+		if text := strings.Join(strings.Fields(s.person.Try(s.dir, "", "knoot", "status").Stdout), " "); !strings.Contains(text, want) {
+			s.Errorf("knoot status does not say %q:\n%s", want, text)
+		}
+	}
+	// One model for all: its address is in the configuration.
+	m := s.model(Script{
+		{s.agent.Read(s.path(factPath))}, {{Text: "It sums the lines."}},
+		{s.agent.Read(s.path(factPath))}, {{Text: "It sums the lines."}},
+	})
+	s.ownTrust = true
+	if err := codex.Configure(s.home, m.URL(), filepath.Dir(s.dir)); err != nil {
+		s.Fatal(err)
+	}
+	says("Codex 0.171.0 does not load knoot's hooks (.codex/hooks.json)")
+	if err := codex.Configure(s.home, m.URL(), s.dir); err != nil {
+		s.Fatal(err)
+	}
+	says("10 of knoot's 10 hooks are not trusted")
+	s.run(m, "what does the billing code do?")
+	if err := codex.Trust(deadline(s.T), s.home, s.dir); err != nil {
+		s.Fatal(err)
+	}
+	s.person.Knoot(s.dir, "init", "--agent", "codex")
+	says("Codex 0.171.0 trusts knoot's 10 hooks")
+	requests, _ := s.run(m, "what does the billing code do?")
+	s.counts(requests, factText, 0, 0, 0, 1)
 }
 
 // allHappens has the agent edit files in each way that would be refused, and demands that it can, and that nothing is said.
