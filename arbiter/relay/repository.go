@@ -402,7 +402,11 @@ func (r *repository) appendActs(q *wire.Append, by caller) (answer *wire.Answer,
 	err := r.hold(func(now gitlog.Millis) (b *batch) {
 		answer = &wire.Answer{Now: now}
 		for _, act := range q.Acts {
-			if act, fault = r.filled(act, by, now); fault != nil {
+			act = wire.WithWho(act, func(who *arbiter.Who) { fault = r.fill(who, by, now) })
+			if take, ok := act.(arbiter.Take); ok && fault == nil {
+				fault = r.roomFor(len(take.Wants), by.device, now)
+			}
+			if fault != nil {
 				return b
 			}
 			if grows(act) {
@@ -424,45 +428,6 @@ func (r *repository) appendActs(q *wire.Append, by caller) (answer *wire.Answer,
 		return nil, unavailable()
 	}
 	return answer, fault
-}
-
-// filled is an act with its caller filled in. mu is held.
-func (r *repository) filled(act arbiter.Request, by caller, now gitlog.Millis) (_ arbiter.Request, fault *wire.Fault) {
-	switch a := act.(type) {
-	case arbiter.Renew:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Write:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Stop:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Idle:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Leave:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Clean:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.End:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Move:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	case arbiter.Take:
-		if fault = r.fill(&a.Who, by, now); fault == nil {
-			fault = r.roomFor(len(a.Wants), by.device, now)
-		}
-		return a, fault
-	case arbiter.Declare:
-		fault = r.fill(&a.Who, by, now)
-		return a, fault
-	}
-	return nil, &wire.Fault{Code: wire.UnknownRequest, Text: "an act of a newer version"}
 }
 
 // rosterChanged sequences a change of the team, after which the claims of removed devices are over.

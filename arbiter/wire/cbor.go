@@ -310,6 +310,15 @@ func (d *decoder) array(limit int) int {
 	return int(n)
 }
 
+// decodeList reads an array of at most so many.
+func decodeList[T any](d *decoder, most int, one func(d *decoder) T) (list []T) {
+	n := d.array(most)
+	for ; n > 0 && d.err == nil; n-- {
+		list = append(list, one(d))
+	}
+	return list
+}
+
 // tuple reads the beginning of an array of n elements.
 func (d *decoder) tuple(n int) {
 	if got := d.want(majorArray); d.err == nil && got != uint64(n) {

@@ -30,9 +30,7 @@ func decodeEvents(d *decoder) Message {
 		case 1:
 			v.Now = d.millis()
 		case 2:
-			for n := d.array(maxEvents); n > 0 && d.err == nil; n-- {
-				v.Events = append(v.Events, d.event())
-			}
+			v.Events = decodeList(d, maxEvents, (*decoder).event)
 		default:
 			return false
 		}
@@ -119,9 +117,7 @@ func (d *decoder) event() (v arbiter.Event) {
 		case 6:
 			v.OldBranch = d.id()
 		case 7:
-			for n := d.array(MaxBatch); n > 0 && d.err == nil; n-- {
-				v.Paths = append(v.Paths, d.path())
-			}
+			v.Paths = decodeList(d, MaxBatch, (*decoder).path)
 		case 8:
 			v.Class = arbiter.Class(d.some())
 		case 9:

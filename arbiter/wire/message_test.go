@@ -428,3 +428,20 @@ func FuzzFrames(f *testing.F) {
 		_ = c.takeFrame(body)
 	})
 }
+
+// Nothing but the Who of an act changes, whichever act it is.
+func TestWithWhoChangesNothingElse(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		act, other := drawAct(t), drawWho(t)
+		var mine arbiter.Who
+		changed := WithWho(act, func(who *arbiter.Who) { mine, *who = *who, other })
+		var got arbiter.Who
+		back := WithWho(changed, func(who *arbiter.Who) { got, *who = *who, mine })
+		if !reflect.DeepEqual(got, other) {
+			t.Errorf("the Who is %+v, want %+v", got, other)
+		}
+		if !reflect.DeepEqual(back, act) {
+			t.Errorf("%+v became %+v", act, back)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/gitlog"
@@ -57,9 +58,7 @@ func decodeClaim(d *decoder) Message {
 		case 8:
 			c.Detail = d.someBytes(MaxDetail)
 		case 9:
-			for n := d.array(MaxBatch); n > 0 && d.err == nil; n-- {
-				c.Grants = append(c.Grants, d.someBytes(maxGrant))
-			}
+			c.Grants = decodeList(d, MaxBatch, func(d *decoder) []byte { return d.someBytes(maxGrant) })
 		default:
 			return false
 		}
@@ -120,12 +119,7 @@ func encodeIndexed(e *encoder, p *arbiter.Path, at func(arbiter.Token) uint64) {
 }
 
 func (d *decoder) wants(table []arbiter.Token) []arbiter.Want {
-	n := d.array(MaxBatch)
-	wants := make([]arbiter.Want, 0, n)
-	for ; n > 0 && d.err == nil; n-- {
-		wants = append(wants, d.want1(table))
-	}
-	return wants
+	return decodeList(d, MaxBatch, func(d *decoder) arbiter.Want { return d.want1(table) })
 }
 
 func (d *decoder) want1(table []arbiter.Token) (w arbiter.Want) {
@@ -300,33 +294,38 @@ func flatten(r arbiter.Request) act {
 	panic(fmt.Sprintf("wire: %T is not appended", r))
 }
 
-func (a *act) request() (arbiter.Request, error) {
+// WithWho returns one of an Append's requests with another Who, which change makes of its own.
+func WithWho(r arbiter.Request, change func(*arbiter.Who)) arbiter.Request {
+	a := flatten(r)
+	change(&a.Who)
+	return a.request()
+}
+
+// request is what flatten made flat; nil where the number is of a newer version.
+func (a *act) request() arbiter.Request {
 	switch a.number {
 	case actRenew:
-		return arbiter.Renew{Who: a.Who, Claims: a.claims}, nil
+		return arbiter.Renew{Who: a.Who, Claims: a.claims}
 	case actWrite:
-		return arbiter.Write{Who: a.Who, Wants: a.wants, Late: a.late, Crosses: a.crosses}, nil
+		return arbiter.Write{Who: a.Who, Wants: a.wants, Late: a.late, Crosses: a.crosses}
 	case actStop:
-		return arbiter.Stop{Who: a.Who, Keep: a.claims}, nil
+		return arbiter.Stop{Who: a.Who, Keep: a.claims}
 	case actIdle:
-		return arbiter.Idle{Who: a.Who}, nil
+		return arbiter.Idle{Who: a.Who}
 	case actLeave:
-		return arbiter.Leave{Who: a.Who, Wants: a.wants, Late: a.late}, nil
+		return arbiter.Leave{Who: a.Who, Wants: a.wants, Late: a.late}
 	case actClean:
-		return arbiter.Clean{Who: a.Who, Claims: a.claims}, nil
+		return arbiter.Clean{Who: a.Who, Claims: a.claims}
 	case actEnd:
-		if a.reason != arbiter.EndOfLife && a.reason != arbiter.ProcessGone {
-			return nil, errValue
-		}
-		return arbiter.End{Who: a.Who, Reason: a.reason, Late: a.late}, nil
+		return arbiter.End{Who: a.Who, Reason: a.reason, Late: a.late}
 	case actMove:
-		return arbiter.Move{Who: a.Who}, nil
+		return arbiter.Move{Who: a.Who}
 	case actTake:
-		return arbiter.Take{Who: a.Who, Wants: a.wants}, nil
+		return arbiter.Take{Who: a.Who, Wants: a.wants}
 	case actDeclare:
-		return arbiter.Declare{Event: arbiter.Event{Who: a.Who, Kind: a.kind, Late: a.late, Detail: a.detail}}, nil
+		return arbiter.Declare{Event: arbiter.Event{Who: a.Who, Kind: a.kind, Late: a.late, Detail: a.detail}}
 	}
-	return nil, nil
+	return nil
 }
 
 func (*Append) kind() uint64 { return kindAppend }
@@ -364,11 +363,7 @@ func decodeAppend(d *decoder) Message {
 		case 2:
 			a.Head = d.rosterHead()
 		case 3:
-			for n := d.array(maxActs); n > 0 && d.err == nil; n-- {
-				if r := d.act(); r != nil {
-					a.Acts = append(a.Acts, r)
-				}
-			}
+			a.Acts = slices.DeleteFunc(decodeList(d, maxActs, (*decoder).act), func(r arbiter.Request) bool { return r == nil })
 		default:
 			return false
 		}
@@ -408,11 +403,10 @@ func (d *decoder) act() arbiter.Request {
 		}
 		return true
 	})
-	r, err := a.request()
-	if err != nil {
-		d.fail(err)
+	if a.number == actEnd && a.reason != arbiter.EndOfLife && a.reason != arbiter.ProcessGone {
+		d.fail(errValue)
 	}
-	return r
+	return a.request()
 }
 
 // Outcome is what became of a claim.
@@ -482,9 +476,7 @@ func decodeAnswer(d *decoder) Message {
 		case 3:
 			a.Outcome = Outcome(d.some())
 		case 4:
-			for n := d.array(MaxBatch); n > 0 && d.err == nil; n-- {
-				a.Blocks = append(a.Blocks, d.block())
-			}
+			a.Blocks = decodeList(d, MaxBatch, (*decoder).block)
 		case 5:
 			a.Lost = d.claims()
 		default:

@@ -90,16 +90,7 @@ func decodeRosterPart(d *decoder) Message {
 	d.fields(keys(1), func(key uint64) bool {
 		switch key {
 		case 1:
-			for n := d.array(MaxMessage); n > 0 && d.err == nil; n-- {
-				var p RosterPiece
-				d.tuple(4)
-				p.Seq, p.Size, p.Offset = d.uint(), d.uint(), d.uint()
-				p.Bytes = d.someBytes(MaxMessage)
-				if d.err == nil && (p.Size > MaxRosterEntry || p.Offset >= p.Size || uint64(len(p.Bytes)) > p.Size-p.Offset) {
-					d.fail(errValue)
-				}
-				r.Pieces = append(r.Pieces, p)
-			}
+			r.Pieces = decodeList(d, MaxMessage, (*decoder).rosterPiece)
 		case 2:
 			r.Last = d.flag()
 		default:
@@ -108,6 +99,16 @@ func decodeRosterPart(d *decoder) Message {
 		return true
 	})
 	return r
+}
+
+func (d *decoder) rosterPiece() (p RosterPiece) {
+	d.tuple(4)
+	p.Seq, p.Size, p.Offset = d.uint(), d.uint(), d.uint()
+	p.Bytes = d.someBytes(MaxMessage)
+	if d.err == nil && (p.Size > MaxRosterEntry || p.Offset >= p.Size || uint64(len(p.Bytes)) > p.Size-p.Offset) {
+		d.fail(errValue)
+	}
+	return p
 }
 
 // SendRoster sends the entries first, first+1, … as parts, the last of them marked. read returns an entry; there are n.

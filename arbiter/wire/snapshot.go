@@ -115,31 +115,23 @@ func DecodeSnapshot(data []byte) (*arbiter.Snapshot, error) {
 		case 2:
 			s.Time = d.millis()
 		case 3:
-			s.Sessions = decodeList(d, (*decoder).session)
+			s.Sessions = decodeList(d, len(d.data), (*decoder).session)
 		case 4:
-			s.Claims = decodeList(d, func(d *decoder) arbiter.Hold { return d.hold(s.Time) })
+			s.Claims = decodeList(d, len(d.data), func(d *decoder) arbiter.Hold { return d.hold(s.Time) })
 		case 5:
-			s.Writes = decodeList(d, (*decoder).written)
+			s.Writes = decodeList(d, len(d.data), (*decoder).written)
 		case 6:
-			s.Left = decodeList(d, (*decoder).abandoned)
+			s.Left = decodeList(d, len(d.data), (*decoder).abandoned)
 		case 7:
-			s.Waits = decodeList(d, (*decoder).wait)
+			s.Waits = decodeList(d, len(d.data), (*decoder).wait)
 		case 8:
-			s.Queues = decodeList(d, func(d *decoder) arbiter.QueueState { return d.queue(s.Time) })
+			s.Queues = decodeList(d, len(d.data), func(d *decoder) arbiter.QueueState { return d.queue(s.Time) })
 		default:
 			return false
 		}
 		return true
 	})
 	return s, d.end("a snapshot")
-}
-
-func decodeList[T any](d *decoder, one func(d *decoder) T) (list []T) {
-	n := d.array(len(d.data))
-	for ; n > 0 && d.err == nil; n-- {
-		list = append(list, one(d))
-	}
-	return list
 }
 
 func (d *decoder) session() (x arbiter.SessionState) {
@@ -293,7 +285,7 @@ func (d *decoder) queue(from gitlog.Millis) (x arbiter.QueueState) {
 		case 3:
 			x.Until = d.until(from)
 		case 4:
-			x.Waits = decodeList(d, (*decoder).wait)
+			x.Waits = decodeList(d, len(d.data), (*decoder).wait)
 		default:
 			return false
 		}
