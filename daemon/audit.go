@@ -51,10 +51,15 @@ func (d *daemon) event(ctx context.Context, wt *worktree, key sessionKey, h happ
 	e := wt.clone.clone.NewEntry(h.Kind)
 	e.Time = h.At
 	binary.BigEndian.PutUint64(e.Nonce[:], h.ID)
-	id := sha256.Sum256([]byte(wt.repo.GitDir))
 	branch, _, _ := wt.tree.Head(ctx) // "" where it cannot be told
-	e.Event = &gitlog.Event{Agent: key.Agent, Session: key.ID, Subagent: h.Subagent, Branch: branch, Worktree: id[:16], Text: h.Text}
+	e.Event = &gitlog.Event{Agent: key.Agent, Session: key.ID, Subagent: h.Subagent, Branch: branch, Worktree: wt.id(), Text: h.Text}
 	return e
+}
+
+// id is the worktree in events.
+func (wt *worktree) id() []byte {
+	id := sha256.Sum256([]byte(wt.repo.GitDir))
+	return id[:16]
 }
 
 // written are the events of the files that a call wrote: FileWritten with what they hold now, PathRemoved for those that
@@ -142,9 +147,8 @@ func (d *daemon) recordSequenced(ctx context.Context, wt *worktree) ([]arbiter.O
 	var settled []*stateRecord
 	var orders []arbiter.Order
 	met := map[sessionKey]bool{}
-	id := sha256.Sum256([]byte(wt.repo.GitDir))
 	for _, o := range happened {
-		worktree := id[:16]
+		worktree := wt.id()
 		if o.Root != wt.root {
 			worktree = nil // it is gone, and its id with it
 		}

@@ -57,16 +57,8 @@ func (w Workplace) keepDrafts(drafts []Draft) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("cannot keep a draft: %w", err)
 	}
-	fresh, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("cannot keep a draft: %w", err)
-	}
-	_, err = fresh.Write(gitlog.SealRecord(&w.Clone.Device().Local, stateContext(filepath.Base(path)), 0, plain))
-	err = errors.Join(err, fresh.Sync(), fresh.Close())
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	sealed := gitlog.SealRecord(&w.Clone.Device().Local, stateContext(filepath.Base(path)), 0, plain)
+	if err := gitlog.ReplaceFile(path, sealed, 0o600); err != nil {
 		return fmt.Errorf("cannot keep a draft: %w", err)
 	}
 	return nil

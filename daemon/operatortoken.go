@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -37,23 +38,12 @@ func KeepOperatorToken(home *gitlog.Home, relay, token string) error {
 		return err
 	}
 	tokens[relay] = token
-	path := home.Path(operatorTokens)
-	file, err := os.CreateTemp(home.Dir, operatorTokens+".")
-	if err != nil {
-		return fmt.Errorf("cannot keep the token: %w", err)
-	}
-	err = toml.NewEncoder(file).Encode(map[string]any{"relay": tokens})
+	var text bytes.Buffer
+	err = toml.NewEncoder(&text).Encode(map[string]any{"relay": tokens})
 	if err == nil {
-		err = file.Chmod(0o600)
-	}
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(file.Name(), path)
+		err = gitlog.ReplaceFile(home.Path(operatorTokens), text.Bytes(), 0o600)
 	}
 	if err != nil {
-		_ = os.Remove(file.Name())
 		return fmt.Errorf("cannot keep the token: %w", err)
 	}
 	return nil

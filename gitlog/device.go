@@ -145,7 +145,7 @@ func (h *Home) MakeDevice() (*Device, error) {
 		{signFile, string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))},
 	} {
 		// Halves of a first start that was cut short are replaced: nothing was ever sealed to them.
-		if err := replaceFile(h.Path(f.name), []byte(f.content), 0o600); err != nil {
+		if err := ReplaceFile(h.Path(f.name), []byte(f.content), 0o600); err != nil {
 			return nil, fmt.Errorf("cannot keep this device's keys in %s: %w", h.Dir, err)
 		}
 	}

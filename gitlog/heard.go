@@ -298,7 +298,7 @@ func (c *Clone) keepHeard(h *heardSegment) error {
 		return err
 	}
 	if err = os.MkdirAll(c.heardFolder(), 0o700); err == nil {
-		err = replaceFile(c.heardPath(h.digest), content, 0o600)
+		err = ReplaceFile(c.heardPath(h.digest), content, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("what came through the relay cannot be kept: %w", err)

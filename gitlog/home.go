@@ -44,8 +44,8 @@ func (h *Home) Make() error {
 	return nil
 }
 
-// replaceFile writes a file whole or not at all: a synced temporary file beside it, renamed over it.
-func replaceFile(path string, content []byte, mode os.FileMode) error {
+// ReplaceFile writes a file whole or not at all: a synced temporary file beside it, renamed over it.
+func ReplaceFile(path string, content []byte, mode os.FileMode) error {
 	return stageFile(path, content, mode, os.Rename)
 }
 

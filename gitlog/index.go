@@ -128,7 +128,7 @@ func writeIndex(common string, key *[32]byte, writer WriterID, head *indexHead, 
 		err = add(number, entries[first:min(first+indexChunk, uint64(len(entries)))])
 	}
 	if err == nil {
-		err = replaceFile(indexPath(common), content, 0o600)
+		err = ReplaceFile(indexPath(common), content, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep the index: %w", err)

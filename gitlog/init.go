@@ -490,7 +490,7 @@ func (s *setup) exclude() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
-	if err := replaceFile(path, append(text, excludeLine+"\n"...), 0o644); err != nil {
+	if err := ReplaceFile(path, append(text, excludeLine+"\n"...), 0o644); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	s.report.wrote("%s: %s is ignored", path, excludeLine)

@@ -99,7 +99,7 @@ func (h *Home) UpdateKnown(change func(*Known) error) error {
 	if err != nil || bytes.Equal(before, after) {
 		return err
 	}
-	if err := replaceFile(h.Path(knownFile), after, 0o600); err != nil {
+	if err := ReplaceFile(h.Path(knownFile), after, 0o600); err != nil {
 		return fmt.Errorf("cannot remember what is trusted: %w", err)
 	}
 	return nil

@@ -39,7 +39,7 @@ func (s *setup) nameRelay(team TeamID) error {
 		if err != nil {
 			return fmt.Errorf("cannot write the settings: %w", err)
 		}
-		if err := replaceFile(path, changed, info.Mode().Perm()); err != nil {
+		if err := ReplaceFile(path, changed, info.Mode().Perm()); err != nil {
 			return fmt.Errorf("cannot write the settings: %w", err)
 		}
 		s.report.wrote("%s: the relay %s", path, s.Relay)

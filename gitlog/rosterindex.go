@@ -162,7 +162,7 @@ func writeRosterIndex(common string, device *Device, writer WriterID, roster *Ro
 	plain, err := cbor.Marshal(keepRoster(roster, device.ID, commit))
 	if err == nil {
 		sealed := SealRecord(&device.Local, writer.String()+"/roster", 0, plain)
-		err = replaceFile(rosterIndexPath(common), append([]byte(rosterIndexMagic), sealed...), 0o600)
+		err = ReplaceFile(rosterIndexPath(common), append([]byte(rosterIndexMagic), sealed...), 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot keep the index of the roster: %w", err)

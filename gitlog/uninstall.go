@@ -194,7 +194,7 @@ func unexclude(repo *Repository, report *UninstallReport) error {
 	if rest.Len() == len(text) {
 		return nil
 	}
-	if err := replaceFile(path, rest.Bytes(), 0o644); err != nil {
+	if err := ReplaceFile(path, rest.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
 	report.removed("%s: the line %s", path, excludeLine)

@@ -66,7 +66,7 @@ func drawWriter(common string, device DeviceID) (id WriterID, err error) {
 	if err != nil {
 		return id, err
 	}
-	if err := replaceFile(writerPath(common), append(text, '\n'), 0o600); err != nil {
+	if err := ReplaceFile(writerPath(common), append(text, '\n'), 0o600); err != nil {
 		return id, fmt.Errorf("cannot make this clone a writer: %w", err)
 	}
 	return id, nil

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 
 	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/gitlog"
 )
 
 // keyName is the key's file in the state folder, unless it is kept elsewhere.
@@ -75,35 +76,10 @@ func makeKey(path string) (ed25519.PrivateKey, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot keep the relay's key: %w", err)
 	}
-	if err := replaceFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})); err != nil {
+	if err := gitlog.ReplaceFile(path, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600); err != nil {
 		return nil, fmt.Errorf("cannot keep the relay's key: %w", err)
 	}
 	return key, nil
-}
-
-// replaceFile writes a file so that it is there whole or not at all, and durable.
-func replaceFile(path string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err == nil {
-		err = syncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		_ = os.Remove(f.Name())
-	}
-	return err
 }
 
 // bornName is a file of the state folder that says: this is the state of that key. With the key and without it the state
@@ -120,7 +96,7 @@ func born(state string, key ed25519.PublicKey) (bool, error) {
 }
 
 func bear(state string, key ed25519.PublicKey) error {
-	return replaceFile(filepath.Join(state, bornName), []byte(bornText(key)))
+	return gitlog.ReplaceFile(filepath.Join(state, bornName), []byte(bornText(key)), 0o600)
 }
 
 func bornText(key ed25519.PublicKey) string { return fmt.Sprintf("%x\n", sha256.Sum256(key)) }

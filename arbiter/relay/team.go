@@ -185,7 +185,7 @@ func (t *team) replace(entries [][]byte) error {
 		places = append(places, int64(len(content)))
 		content = appendRecord(content, entry)
 	}
-	if err := replaceFile(t.path, content); err != nil {
+	if err := gitlog.ReplaceFile(t.path, content, 0o600); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(t.path, os.O_RDWR, 0)

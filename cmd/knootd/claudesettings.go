@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"knoot.dev/knoot/gitlog"
 	"knoot.dev/knoot/hook"
 )
 
@@ -342,30 +343,8 @@ func changeFile(path string, change func([]byte) ([]byte, error)) (changed bool,
 	if out == nil {
 		return true, os.Remove(target)
 	}
-	return true, replaceFile(target, out, mode)
-}
-
-// replaceFile writes a file beside its place and renames it there, so that nobody ever reads half of it.
-func replaceFile(path string, text []byte, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return false, err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // it is gone after the rename
-	if _, err = f.Write(text); err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return true, gitlog.ReplaceFile(target, out, mode)
 }

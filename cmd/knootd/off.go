@@ -134,7 +134,7 @@ func writePause(path string, until time.Time) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	return replaceFile(path, []byte(text), 0o644)
+	return gitlog.ReplaceFile(path, []byte(text), 0o644)
 }
 
 func endPause(path string) error {

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+
+	"knoot.dev/knoot/gitlog"
 )
 
 // A service starts the daemon when the person logs in: a user unit of systemd, or an agent of launchd.
@@ -99,7 +101,10 @@ func (c *console) installService(ctx context.Context) error {
 	if _, err := exec.LookPath(s.start[0][0]); err != nil {
 		return fmt.Errorf("there is no %s here to start services with: the first hook of a session starts the daemon, or run `knoot daemon` by hand", s.start[0][0])
 	}
-	if err := replaceFile(s.path, []byte(s.text), 0o644); err != nil {
+	if err := os.MkdirAll(filepath.Dir(s.path), 0o755); err != nil {
+		return fmt.Errorf("cannot write the service: %w", err)
+	}
+	if err := gitlog.ReplaceFile(s.path, []byte(s.text), 0o644); err != nil {
 		return fmt.Errorf("cannot write the service: %w", err)
 	}
 	fmt.Fprintf(c.stdout, "Wrote %s.\n", s.path)
