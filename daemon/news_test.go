@@ -72,7 +72,7 @@ func TestWhatIsSaidOfNews(t *testing.T) {
 			"- the stash belongs to the clone, and others are at work in other worktrees of it: what you stash they can pop, and what you pop may be theirs " +
 				"(git stash list says whose branch it is from)"},
 		{"swept", NewsSwept, func(n *News) { n.Text = "git reset --hard" },
-			"- your `git reset --hard` reaches a.js, which sam's agent changed 2 minutes ago and did not commit; it goes on"},
+			`- your "git reset --hard" reaches a.js, which sam's agent changed 2 minutes ago and did not commit; it goes on`},
 		{"left", NewsLeft, nil, `- a.js: sam's agent left uncommitted changes here 2 minutes ago`},
 		{"overlap", NewsOverlap, func(n *News) { n.Branch, n.Text = "refs/heads/tax", OverlapConflicts },
 			`- a.js is being changed by sam's agent on branch tax, too: as they are now, they conflict`},

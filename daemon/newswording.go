@@ -79,7 +79,7 @@ func newsLine(n *News, now time.Time, nth int) string {
 	case NewsStash:
 		return "- the stash belongs to the clone, and others are at work in other worktrees of it" + again + ": what you stash they can pop, and what you pop may be theirs (git stash list says whose branch it is from)"
 	case NewsSwept:
-		return fmt.Sprintf("- your `%s` reaches %s, which %s changed %s and did not commit%s; it goes on", n.Text, path, who, when, again)
+		return fmt.Sprintf("- your %s reaches %s, which %s changed %s and did not commit%s; it goes on", quoteText(n.Text, maxSweepBytes), path, who, when, again)
 	case NewsLeft:
 		return fmt.Sprintf("- %s: %s left uncommitted changes here %s%s", path, who, when, again)
 	case NewsOverlap:

@@ -18,6 +18,9 @@ import (
 // sweepTime is how long a hook waits for git to say what is uncommitted. Without an answer what others hold or left counts as it.
 const sweepTime = 120 * time.Millisecond
 
+// maxSweepBytes is how much is said of a command.
+const maxSweepBytes = 80
+
 // othersFile is a file of a worktree that another session, or a person, changed there and has not committed.
 type othersFile struct {
 	Path string
@@ -25,7 +28,7 @@ type othersFile struct {
 	At   gitlog.Millis
 }
 
-// sweepDenial is what there is to say of a sweep that is refused. Its strings may hold anything, but for Command.
+// sweepDenial is what there is to say of a sweep that is refused. Its strings may hold anything.
 type sweepDenial struct {
 	Now     time.Time
 	Root    string
@@ -122,7 +125,7 @@ func (c *hookCall) refuseOnce(denial *sweepDenial, told []string, answer *socket
 	told = slices.DeleteFunc(slices.Clone(told), func(each string) bool { return ctx.refused[each] > 0 })
 	c.told = &stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, Refused: told,
 		Shown: &Shown{Agent: c.h.Agent, Session: c.h.Session, Subagent: c.h.Subagent, At: c.now.Time(), Event: c.h.Event,
-			Cause: "denial of " + denial.Command + ", which reaches " + deniedPaths(files), Denied: files, Bytes: len(answer.Deny), Text: answer.Deny}}
+			Cause: "denial of " + cleanText(denial.Command, maxSweepBytes) + ", which reaches " + deniedPaths(files), Denied: files, Bytes: len(answer.Deny), Text: answer.Deny}}
 	st.commit(c.told)
 	return true
 }
@@ -291,7 +294,7 @@ func (d *sweepDenial) paths() (paths []string) {
 // text is the reason that the agent reads, of at most budget bytes, or of minDenial if that is more.
 func (d *sweepDenial) text(budget int) string {
 	budget = max(budget, minDenial)
-	head := fmt.Sprintf("knoot refused this command; your tools are working. `%s` would %s in this worktree: ", d.Command, d.does())
+	head := fmt.Sprintf("knoot refused this command; your tools are working. %s would %s in this worktree: ", quoteText(d.Command, maxSweepBytes), d.does())
 	tail := ". Nothing was run.\n" + d.instead()
 	var files []string
 	for _, f := range d.Files {
@@ -299,7 +302,7 @@ func (d *sweepDenial) text(budget int) string {
 	}
 	list := someOf(files, budget-len(head)-len(tail))
 	if list == "" {
-		return cutText(fmt.Sprintf("knoot refused `%s`: it would %s (%s). Nothing was run.", d.Command, d.does(), count(len(d.Files), "file")), budget)
+		return cutText(fmt.Sprintf("knoot refused %s: it would %s (%s). Nothing was run.", quoteText(d.Command, maxSweepBytes), d.does(), count(len(d.Files), "file")), budget)
 	}
 	return head + list + tail
 }
@@ -343,5 +346,5 @@ func (d *sweepDenial) person() string {
 	if n := len(d.Files) - 1; n > 0 {
 		files += " and " + count(n, "more file")
 	}
-	return fmt.Sprintf("knoot: `%s` was refused, since it would %s (%s); your agent was told of another way", d.Command, d.does(), files)
+	return fmt.Sprintf("knoot: %s was refused, since it would %s (%s); your agent was told of another way", quoteText(d.Command, maxSweepBytes), d.does(), files)
 }

@@ -74,7 +74,7 @@ func TestGitCommandsThatWouldUndoWhatOthersDid(t *testing.T) {
 		"stash -u":            {stashMore, "src/billing.js (ash's agent, just now), src/new.js (", "git worktree add"},
 	} {
 		answer := other.git(c.sweep)
-		wantRefused(t, what, answer, "`"+c.sweep.Command+"`", c.names, c.safe, "Nothing was run")
+		wantRefused(t, what, answer, `"`+c.sweep.Command+`"`, c.names, c.safe, "Nothing was run")
 		for _, path := range []string{"src/billing.js", "src/new.js", "docs/claimed.md"} {
 			if !strings.Contains(c.names, path) && strings.Contains(answer.Deny, path) {
 				t.Errorf("%s names %s: %s", what, path, answer.Deny)
@@ -90,7 +90,7 @@ func TestGitCommandsThatWouldUndoWhatOthersDid(t *testing.T) {
 		wantAllowed(t, what, other.git(sweep))
 	}
 	wantAllowed(t, "one's own", holder.git(resetHard, cleanAll, stashMore))
-	wantRefused(t, "one of two", other.git(socket.Sweep{Command: "git restore DIRECTORY", Tracked: true, Paths: []string{"docs"}}, cleanAll), "`git clean`", "src/new.js")
+	wantRefused(t, "one of two", other.git(socket.Sweep{Command: "git restore DIRECTORY", Tracked: true, Paths: []string{"docs"}}, cleanAll), `"git clean"`, "src/new.js")
 	if claims := r.standingClaims(d); len(claims) != 3 {
 		t.Errorf("a refused command claims: %q", claims)
 	}
@@ -131,10 +131,10 @@ func TestGitCommandsThatWouldTakeAlongWhatOthersDid(t *testing.T) {
 	wantAllowed(t, "one's own", other.git(addAll))
 	holder.edit("src/billing.js")
 	holder.edit("new.js")
-	wantRefused(t, "add -A", other.git(addAll), "`git add -A`", "src/billing.js", "new.js", "git add -- PATH", "the same command again")
+	wantRefused(t, "add -A", other.git(addAll), `"git add -A"`, "src/billing.js", "new.js", "git add -- PATH", "the same command again")
 	wantAllowed(t, "the same again", other.git(addAll))
 	wantAllowed(t, "and again", other.git(addAll))
-	wantRefused(t, "another command", other.git(commitAll), "`git commit -a`", "src/billing.js", "git commit -- PATH")
+	wantRefused(t, "another command", other.git(commitAll), `"git commit -a"`, "src/billing.js", "git commit -- PATH")
 	wantAllowed(t, "the same again", other.git(commitAll))
 	holder.edit("more.js")
 	wantRefused(t, "add -A with another file of theirs", other.git(addAll), "more.js")
@@ -214,7 +214,7 @@ func TestGitCommandsWhereClaimsAreNotes(t *testing.T) {
 	writeFile(t, filepath.Join(m.loc.Home, "config.toml"), "[claims]\nmode = \"note\"\n")
 	waitFor(t, "the setting is read", func() bool {
 		answer := other.git(resetHard)
-		return answer.Deny == "" && strings.Contains(answer.Context, "your `git reset --hard` reaches src/billing.js, which ash's agent changed just now")
+		return answer.Deny == "" && strings.Contains(answer.Context, `your "git reset --hard" reaches src/billing.js, which ash's agent changed just now`)
 	})
 	writeFile(t, filepath.Join(m.loc.Home, "config.toml"), "[claims]\nmode = \"off\"\n")
 	third := &agent{r: r, session: "third"}
@@ -233,14 +233,14 @@ func TestWordsOfARefusedSweep(t *testing.T) {
 	}
 	for _, budget := range []int{1200, 600, 400, 200, minDenial, 0} {
 		text := d.text(budget)
-		if len(text) > max(budget, minDenial) || !strings.Contains(text, "`git clean`") || !strings.Contains(text, "Nothing was run") {
+		if len(text) > max(budget, minDenial) || !strings.Contains(text, `"git clean"`) || !strings.Contains(text, "Nothing was run") {
 			t.Errorf("in %d bytes: %q", budget, text)
 		}
 	}
 	if text := d.text(1200); !strings.Contains(text, "and ") || !strings.Contains(text, " more.") || !strings.Contains(text, `"a folder/`) {
 		t.Errorf("of many: %q", text)
 	}
-	if line := d.person(); !strings.Contains(line, "`git clean` was refused") || !strings.Contains(line, "39 more files") {
+	if line := d.person(); !strings.Contains(line, `"git clean" was refused`) || !strings.Contains(line, "39 more files") {
 		t.Errorf("the person reads %q", line)
 	}
 }
