@@ -108,7 +108,8 @@ func (c *Clone) reload(ctx context.Context) error {
 // reloadBy is reload with refs that were listed already; takeRoster has the clone that it is given take its roster. All is read
 // beside what is here, which nobody waits for and which stays as it is where that fails.
 func (c *Clone) reloadBy(ctx context.Context, found []ref, takeRoster func(*Clone) error) error {
-	next := &Clone{Repo: c.Repo, home: c.home, device: c.device, settings: c.settings, now: c.now, objects: c.objects, writer: c.writer, replayed: c.replayed}
+	next := &Clone{Repo: c.Repo, home: c.home, device: c.device, settings: c.settings, now: c.now, lock: c.lock, objects: c.objects, writer: c.writer,
+		heard: c.heard, replayed: c.replayed}
 	next.reset()
 	err := takeRoster(next)
 	c.objects = next.objects // opened now, if they were not
@@ -121,16 +122,14 @@ func (c *Clone) reloadBy(ctx context.Context, found []ref, takeRoster func(*Clon
 		return err
 	}
 	next.merge(fresh)
+	next.addHeard()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next.memory.version = max(next.memory.version, c.memory.Version()+1) // what was made from the memory before is made anew
-	c.replayed = next.replayed
+	c.replayed, c.heard = next.replayed, next.heard
 	if c.journal != nil {
-		if err := c.addJournal(c.journal); err != nil {
-			return err
-		}
+		return c.addJournal(c.journal)
 	}
-	c.addHeard()
 	return nil
 }
 
