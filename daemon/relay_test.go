@@ -23,14 +23,14 @@ import (
 
 // relayHost is a relay under test on loopback, with a state that outlives it.
 type relayHost struct {
-	t       *testing.T
+	t       testing.TB
 	state   string
 	address string
 	pin     string
 	stop    func()
 }
 
-func newRelayHost(t *testing.T) *relayHost {
+func newRelayHost(t testing.TB) *relayHost {
 	h := &relayHost{t: t, state: t.TempDir(), address: "127.0.0.1:0"}
 	h.start()
 	t.Cleanup(func() { h.stop() })
@@ -70,13 +70,13 @@ func (h *relayHost) start() {
 
 // crew are two machines of one team at one relay, each with a clone and a running daemon.
 type crew struct {
-	t        *testing.T
+	t        testing.TB
 	ash, sam *repository
 	a, s     *daemon
 }
 
 // newCrew makes machines whose repository names a relay.
-func newCrew(t *testing.T, address, pin string) *crew {
+func newCrew(t testing.TB, address, pin string) *crew {
 	c := newStillCrew(t, address, pin)
 	c.a, c.s = c.ash.m.start(Options{}), c.sam.m.start(Options{})
 	for d, r := range map[*daemon]*repository{c.a: c.ash, c.s: c.sam} {
@@ -88,7 +88,7 @@ func newCrew(t *testing.T, address, pin string) *crew {
 }
 
 // newStillCrew makes them without a daemon.
-func newStillCrew(t *testing.T, address, pin string) *crew {
+func newStillCrew(t testing.TB, address, pin string) *crew {
 	c := &crew{t: t}
 	m := newMachine(t)
 	home := m.vars["HOME"]
