@@ -601,7 +601,7 @@ func (a *arbitration) end(key sessionKey, reason arbiter.Reason) []occurrence {
 }
 
 // declare says something that needs no decision: IntentDeclared, PlanDeclared (no text: it is withdrawn), StaleRead,
-// CreateCollision, DuplicateIntent. path may be "", other the zero key.
+// CreateCollision, DuplicateIntent, MemoryRefused. path may be "", other the zero key.
 func (a *arbitration) declare(by party, kind gitlog.EntryKind, text, path string, other sessionKey) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

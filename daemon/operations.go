@@ -314,6 +314,10 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 	}
 	w := Workplace{Home: d.home, Clone: oc.clone, Tree: wt.tree, Config: d.config.now()}
 	answer, err := Perform(ctx, w, req.Op, req.Body, author)
+	var refusal *gitlog.Refusal
+	if errors.As(err, &refusal) && inSession && (req.Op == "remember" || req.Op == "cache") {
+		d.refusedMemory(ctx, wt, session)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -328,6 +332,20 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 		d.planned(ctx, wt, session)
 	}
 	return answer, nil
+}
+
+// refusedMemory takes note, for the audit log, that a session was refused something to remember. What it was is nobody's business.
+func (d *daemon) refusedMemory(ctx context.Context, wt *worktree, key sessionKey) {
+	d.state.mu.Lock()
+	s := d.state.sessions[key]
+	person := ""
+	if s != nil {
+		person = s.person
+	}
+	d.state.mu.Unlock()
+	if s != nil {
+		wt.clone.arbiter.declare(wt.party(ctx, key, "", person), gitlog.MemoryRefused, "", "", sessionKey{})
+	}
 }
 
 // isPrivate says whether a session shares no words.

@@ -64,6 +64,33 @@ func TestOperationsAnswerWithSentences(t *testing.T) {
 	}
 }
 
+// That a session was refused something is in the audit log; what it was is not.
+func TestWhatIsRefusedToBeRememberedIsTakenNoteOf(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	r.isOpen()
+	begin(r, "one")
+	caller := &socket.Caller{Session: "one"}
+	secret := "ghp_" + "16C7e42F292c6912E7710c838347Ae178B4a"
+	if code, sentence := r.order("remember", caller, gitlog.RememberRequest{Name: "token", Text: "the token is " + secret}, nil); code != codeRefused || strings.Contains(sentence, secret) {
+		t.Errorf("a credential: %s %q", code, sentence)
+	}
+	if code, _ := r.order("remember", aPerson, gitlog.RememberRequest{Name: "token", Text: "the token is " + secret}, nil); code != codeRefused {
+		t.Errorf("a person's: %s", code) // who is no session has no events
+	}
+	settled(t, d, gitlog.MemoryRefused, 1)
+	var refused []*gitlog.Stored
+	for _, e := range r.worktreeOf(d).clone.clone.Events() {
+		if e.Kind == gitlog.MemoryRefused {
+			refused = append(refused, e)
+		}
+	}
+	if len(refused) != 1 || refused[0].Event.Session != "one" || refused[0].Event.Text != "" || len(refused[0].Event.Paths) != 0 {
+		t.Errorf("the audit log has %+v", refused)
+	}
+}
+
 func TestReviewKeepsAnAgentsFactUntilItsPersonConfirms(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")

@@ -497,6 +497,8 @@ func happenedText(e *daemon.WatchEvent) (style, text string) {
 		return yellowStyle, "made " + path + by(", and so did ")
 	case "DuplicateIntent":
 		return yellowStyle, "may do the same" + by(" as ")
+	case "MemoryRefused":
+		return yellowStyle, "was refused something to remember"
 	}
 	return dimStyle, strings.TrimSpace(plain(e.Kind) + " " + path)
 }
