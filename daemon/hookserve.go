@@ -614,6 +614,7 @@ func (c *hookCall) after() {
 			continue
 		}
 		oc := p.tree.clone
+		c.d.collectLater(p.tree, c.key) // first: what the turn left is in its segment
 		switch c.h.Event {
 		case EventSessionStart, EventPrompt, EventPreTool, EventPostTool, eventToolFailure, eventSubagentStop, eventStop, eventInterrupt, eventSessionEnd:
 			oc.later(func(ctx context.Context) { c.d.settle(ctx, p.tree) })

@@ -100,7 +100,8 @@ type message struct {
 	Text       string        `json:"text"`
 	Unread     []mailbox     `json:"unread"` // by whom
 
-	name string // KNOOT_AGENT of the sender, while it is sent
+	name    string // KNOOT_AGENT of the sender, while it is sent
+	spooled bool   // it was left to be sent, with this id; likewise
 }
 
 // mailRecord is one change of the messages.
@@ -109,6 +110,9 @@ type mailRecord struct {
 	// Read are the ids of messages that Reader has read.
 	Read   []string `json:"read,omitempty"`
 	Reader mailbox  `json:"reader,omitempty"`
+	// Spooled is the id of a request in a spool that is done, and At when it was.
+	Spooled string        `json:"spooled,omitempty"`
+	At      gitlog.Millis `json:"at,omitempty"`
 }
 
 // mail is what is unread on this machine, in memory and in a file of the state folder. What was read is not kept.
@@ -121,6 +125,7 @@ type mail struct {
 	// before mu. Whoever only reads, as every brief does, waits for no disk.
 	writing sync.Mutex
 	urgent  map[[2]mailbox][]gitlog.Millis // guarded by writing: when urgent ones were sent, by sender and reader
+	done    map[string]gitlog.Millis       // guarded by writing: ids of requests in spools that are done, and when they were
 
 	mu       sync.Mutex
 	messages []*message             // oldest first; read with writing or mu, changed with both
@@ -128,7 +133,7 @@ type mail struct {
 }
 
 func newMail(home *gitlog.Home, name string, log *slog.Logger) *mail {
-	return &mail{home: home, name: name, log: log, urgent: map[[2]mailbox][]gitlog.Millis{}}
+	return &mail{home: home, name: name, log: log, urgent: map[[2]mailbox][]gitlog.Millis{}, done: map[string]gitlog.Millis{}}
 }
 
 // open reads the file, and writes it anew without what nobody needs. writing is held.
@@ -157,7 +162,7 @@ func (m *mail) open(now gitlog.Millis) error {
 func (m *mail) read(path string, key [32]byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.messages = nil
+	m.messages, m.done = nil, map[string]gitlog.Millis{}
 	file, damaged, err := openStateFile(path, key, m.apply)
 	if err != nil {
 		return err
@@ -195,6 +200,9 @@ func (m *mail) close() {
 func (m *mail) apply(r *mailRecord) {
 	if r.Sent != nil {
 		m.messages = append(m.messages, r.Sent)
+	}
+	if r.Spooled != "" {
+		m.done[r.Spooled] = r.At
 	}
 	if r.Reader == "" {
 		return
@@ -242,6 +250,13 @@ func (m *mail) rewrite(now gitlog.Millis) error {
 	records := make([]*mailRecord, len(m.messages))
 	for i, msg := range m.messages {
 		records[i] = &mailRecord{Sent: msg}
+	}
+	for id, at := range m.done {
+		if at+messageKept < now {
+			delete(m.done, id) // a request that has waited for longer is not done any more
+			continue
+		}
+		records = append(records, &mailRecord{Spooled: id, At: at})
 	}
 	file, err := rewriteState(filepath.Join(m.home.Dir, "state", m.name), m.file.key, records)
 	if err != nil {
@@ -314,6 +329,9 @@ func (m *mail) send(msg *message) error {
 	if err := m.open(msg.At); err != nil {
 		return err
 	}
+	if _, done := m.done[msg.ID]; done || slices.ContainsFunc(m.messages, func(other *message) bool { return other.ID == msg.ID }) {
+		return nil
+	}
 	for _, box := range msg.Unread {
 		waiting := 0
 		for _, other := range m.messages {
@@ -333,7 +351,35 @@ func (m *mail) send(msg *message) error {
 		}
 		m.urgent[between] = sent
 	}
-	return m.commit(msg.At, &mailRecord{Sent: msg})
+	sent := &mailRecord{Sent: msg}
+	if msg.spooled {
+		sent.Spooled, sent.At = msg.ID, msg.At
+	}
+	return m.commit(msg.At, sent)
+}
+
+// spooled reports whether a request in a spool is done.
+func (m *mail) spooled(id string, now gitlog.Millis) (bool, error) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := m.open(now); err != nil {
+		return false, err
+	}
+	_, done := m.done[id]
+	return done, nil
+}
+
+// note keeps that a request in a spool is done.
+func (m *mail) note(id string, now gitlog.Millis) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := m.open(now); err != nil {
+		return err
+	}
+	if _, done := m.done[id]; done {
+		return nil
+	}
+	return m.commit(now, &mailRecord{Spooled: id, At: now})
 }
 
 // unreadOf returns the messages that a session has not read: its own, and those to its person. state.mu is not held.
@@ -357,6 +403,13 @@ func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.C
 	if err := readBody("msg", body, &r); err != nil {
 		return nil, err
 	}
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	return d.post(ctx, wt, caller, r, hex.EncodeToString(id), false)
+}
+
+// post sends a message with an id, by which the same one is not sent twice; spooled: that is kept for as long as it may come again.
+func (d *daemon) post(ctx context.Context, wt *worktree, caller *socket.Caller, r MessageRequest, id string, spooled bool) (*MessageAnswer, error) {
 	r.To, r.Text = strings.TrimSpace(r.To), strings.TrimSpace(r.Text)
 	switch {
 	case r.To == "" || r.Text == "":
@@ -380,9 +433,7 @@ func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.C
 	if err != nil && len(away) == 0 {
 		return nil, err
 	}
-	id := make([]byte, 16)
-	_, _ = rand.Read(id)
-	msg := &message{ID: hex.EncodeToString(id), Repository: repositoryOf(wt.clone.clone), At: d.now(), From: from.label, Sender: from.box, Kind: from.kind,
+	msg := &message{ID: id, spooled: spooled, Repository: repositoryOf(wt.clone.clone), At: d.now(), From: from.label, Sender: from.box, Kind: from.kind,
 		To: r.To, Urgent: r.Urgent, Text: r.Text}
 	answer := &MessageAnswer{ID: msg.ID, To: []string{}}
 	for _, each := range to {
@@ -406,6 +457,9 @@ func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.C
 		}
 	}
 	answer.Urgent = msg.Urgent
+	if spooled {
+		return answer, d.mail.note(id, msg.At)
+	}
 	return answer, nil
 }
 

@@ -28,6 +28,9 @@ func (c *console) perform(ctx context.Context, op string, body, answer any) erro
 		wait = syncTime
 	}
 	err := c.ask(ctx, op, body, answer, wait)
+	if errors.Is(err, socket.ErrShut) {
+		return c.spool(ctx, op, body, err)
+	}
 	if !errors.Is(err, socket.ErrAbsent) {
 		return err
 	}
@@ -35,7 +38,11 @@ func (c *console) perform(ctx context.Context, op string, body, answer any) erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", op, err)
 	}
-	if text, err = c.performHere(ctx, op, text, c.caller()); err != nil || answer == nil {
+	text, err = c.performHere(ctx, op, text, c.caller())
+	if isShut(err) || errors.Is(err, gitlog.ErrNoDevice) && c.sandboxed() {
+		return c.spool(ctx, op, body, err)
+	}
+	if err != nil || answer == nil {
 		return err
 	}
 	return json.Unmarshal(text, answer)

@@ -26,6 +26,10 @@ inbox". Unread ones are kept for 7 days at most, and never hold a credential. Wi
 relay they stay on this machine. With one they reach the team's other machines, sealed,
 as far as those are connected, or come back within a day.
 
+An agent in a sandbox may not speak to the daemon: then the message waits in .knoot/spool
+for the next hook outside, as do remember, cache and plan. A text in a file
+.knoot/outbox/TO, or in one in a folder .knoot/outbox/TO/, is sent by it, too.
+
 --json prints {id, to, urgent}.`,
 		example: `knoot msg all "the tests are red on main: I am on it"`,
 	}, flags, func(ctx context.Context, args []string) error {
@@ -42,7 +46,15 @@ as far as those are connected, or come back within a day.
 		}
 		var answer daemon.MessageAnswer
 		err = c.ask(ctx, "msg", r, &answer, askTime)
+		if errors.Is(err, socket.ErrShut) || errors.Is(err, socket.ErrAbsent) && c.sandboxed() {
+			err = c.spool(ctx, "msg", r, err)
+		}
 		switch {
+		case errors.Is(err, errSpooled) && *asJSON:
+			return c.printJSON(daemon.MessageAnswer{To: []string{}})
+		case errors.Is(err, errSpooled):
+			c.saySpooled()
+			return nil
 		case errors.Is(err, socket.ErrAbsent):
 			return errNobodyHere
 		case err != nil:

@@ -47,7 +47,10 @@ knoot plan --clear`,
 		if r.Paths, err = c.absolute(*paths); err != nil {
 			return err
 		}
-		if err := c.perform(ctx, "plan", r, nil); err != nil {
+		if err := c.perform(ctx, "plan", r, nil); errors.Is(err, errSpooled) {
+			c.saySpooled()
+			return nil
+		} else if err != nil {
 			return err
 		}
 		if r.Clear {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -57,7 +58,10 @@ func (c *console) publish(ctx context.Context, op string, r gitlog.RememberReque
 		Draft bool     `json:"draft"`
 		Paths []string `json:"paths"`
 	}
-	if err := c.perform(ctx, op, r, &done); err != nil {
+	if err := c.perform(ctx, op, r, &done); errors.Is(err, errSpooled) {
+		c.saySpooled()
+		return nil
+	} else if err != nil {
 		return err
 	}
 	if done.Draft {

@@ -160,6 +160,7 @@ func (e *examination) look(ctx context.Context) {
 	e.lookAtPause(ctx)
 	clone := e.lookAtClone(ctx, repo, home)
 	e.lookAtHooks(ctx, repo, home)
+	e.lookAtSpool(ctx, repo)
 	if clone != nil {
 		e.lookAtSync(ctx, clone, state)
 		e.lookAtRelay(clone, state)
@@ -389,6 +390,35 @@ func (e *examination) lookAtHooks(ctx context.Context, repo *gitlog.Repository, 
 		if a.examine != nil {
 			a.examine(e, ctx, repo, a, ran(a))
 		}
+	}
+}
+
+// spoolPatience is for how long something may wait for a hook without a word: agents think.
+const spoolPatience = 15 * time.Minute
+
+// lookAtSpool tells what agents in a sandbox left to be sent, and what of it could not be.
+func (e *examination) lookAtSpool(ctx context.Context, repo *gitlog.Repository) {
+	if repo.Root == "" {
+		return
+	}
+	found, err := daemon.ReadSpooling(repo.Root)
+	if err != nil {
+		e.bad("spool", "see the sentence", "what agents left in .knoot to be sent cannot be read: %v", err)
+		return
+	}
+	if found.Waiting > 0 {
+		if tracked, err := git(ctx, repo, "ls-files", "--", ".knoot"); err == nil && tracked != "" {
+			e.bad("spool", "`git rm -r --cached .knoot`", "files in .knoot are in git's index, so that they are not taken for what agents here left to be sent")
+		}
+		age := e.now().Sub(found.Oldest.Time())
+		if age > spoolPatience {
+			e.bad("spool", "start an agent here, or say something to one: its hooks send it", "%s wait in .knoot to be sent, the oldest since %s", plural(found.Waiting, "request"), e.secondsAgo(found.Oldest.Time()))
+		} else {
+			e.good("spool", "%s in .knoot wait for the next hook to be sent", plural(found.Waiting, "request"))
+		}
+	}
+	if n := len(found.Refused); n > 0 {
+		e.bad("spool", "read it and remove it: .knoot/refused", "%s of agents could not be sent: %s", plural(n, "request"), found.Refused[n-1])
 	}
 }
 

@@ -21,6 +21,8 @@ var (
 	ErrAbsent = errors.New("no daemon answers; `knoot daemon` starts one")
 	// ErrForeign is returned by Ask when socket or directory could be another user's. Nothing was sent.
 	ErrForeign = errors.New("the daemon's socket is not safe to use")
+	// ErrShut is returned by Ask when this process may not connect to the daemon, as in the sandboxes of agents.
+	ErrShut = errors.New("this process may not speak to the daemon: run it outside of the sandbox")
 	// ErrBusy is returned by Ask when the daemon has not answered before the context's deadline.
 	ErrBusy = errors.New("the daemon does not answer in time; `knoot daemon --stop` ends it")
 	// ErrGone is returned by Ask when the daemon closed the connection before it answered. It may have done what was asked.
@@ -134,7 +136,7 @@ func (l Location) dial(ctx context.Context) (*os.File, error) {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 			return nil, ErrAbsent
 		}
-		return nil, err
+		return nil, orShut(err)
 	}
 	syscall.ForkLock.RLock() // no process started meanwhile inherits the descriptor
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -143,7 +145,7 @@ func (l Location) dial(ctx context.Context) (*os.File, error) {
 	}
 	syscall.ForkLock.RUnlock()
 	if err != nil {
-		return nil, os.NewSyscallError("socket", err)
+		return nil, orShut(os.NewSyscallError("socket", err))
 	}
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		_ = syscall.Close(fd)
@@ -170,9 +172,17 @@ func (l Location) dial(ctx context.Context) (*os.File, error) {
 		if err == syscall.ENOENT || err == syscall.ECONNREFUSED {
 			return nil, ErrAbsent
 		}
-		return nil, os.NewSyscallError("connect", err)
+		return nil, orShut(os.NewSyscallError("connect", err))
 	}
 	return os.NewFile(uintptr(fd), l.Socket()), nil // not blocking, so it has deadlines
+}
+
+// orShut is ErrShut where a permission is missing. That a socket is not safe to use is another matter.
+func orShut(err error) error {
+	if errors.Is(err, fs.ErrPermission) && !errors.Is(err, ErrForeign) {
+		return ErrShut
+	}
+	return err
 }
 
 func askError(ctx context.Context, err error) error {
