@@ -116,6 +116,7 @@ func FuzzRead(f *testing.F) {
 		body := strings.Join(lines, end) + end
 		text := begin + end + add + path + end + body + update + path + end + "@@" + end + body + endOfFile + end + remove + path + end + "*** End Patch" + end
 		operations, whole := Read(text)
+		path = strings.ToValidUTF8(path, "\uFFFD")
 		want := []Operation{{Kind: Add, Path: path}, {Kind: Update, Path: path}, {Kind: Delete, Path: path}}
 		if !whole || !slices.Equal(operations, want) {
 			t.Errorf("%q: %v, whole %v", text, operations, whole)
