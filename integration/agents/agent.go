@@ -36,6 +36,8 @@ type Agent interface {
 	Shell(line string) Item
 	// Patch applies a patch in the format of apply_patch; false: it has no such tool.
 	Patch(text string) (Item, bool)
+	// Together makes several calls at once.
+	Together(calls ...Item) []Item
 	// Delegate has a subagent do what the model's Subagent script says; false: it has no subagents.
 	Delegate() (Item, bool)
 }

@@ -50,6 +50,8 @@ func (Claude) Shell(line string) Item {
 
 func (Claude) Patch(string) (Item, bool) { return Item{}, false }
 
+func (Claude) Together(calls ...Item) []Item { return calls }
+
 func (Claude) Delegate() (Item, bool) {
 	return Item{Tool: "Agent", Input: map[string]any{"description": "a part", "prompt": subagentPrompt, "subagent_type": "general-purpose"}}, true
 }

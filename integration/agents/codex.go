@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // Codex is Codex CLI. Which tools it offers depends on the model.
@@ -94,6 +95,17 @@ func (c Codex) Patch(text string) (Item, bool) {
 		return c.script("apply_patch", text), true
 	}
 	return Item{Tool: "apply_patch", Input: text}, true
+}
+
+func (c Codex) Together(calls ...Item) []Item {
+	if !c.codeMode {
+		return calls
+	}
+	var scripts []string
+	for _, call := range calls {
+		scripts = append(scripts, fmt.Sprintf("(async () => { %s })()", call.Input))
+	}
+	return []Item{{Tool: "exec", Input: "await Promise.all([" + strings.Join(scripts, ", ") + "])"}}
 }
 
 // Delegate is what only newer models can.

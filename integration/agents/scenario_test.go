@@ -44,6 +44,8 @@ var scenarios = []struct {
 	{"an edit of a held file does not happen", anEditIsRefused},
 	{"a patch of three files, one held, does not happen", aPatchIsRefused},
 	{"a patch in a here-document, one held, does not happen", aPatchInAHereDocumentIsRefused},
+	{"a patch in a here-document, none held, is known to others", aPatchInAHereDocumentIsKnown},
+	{"of two edits at once, one of a held file, one happens", oneOfTwoHappens},
 	{"sed -i of a held file does not happen", sedIsRefused},
 	{"python -c on a held file happens, both are told", aScriptIsTold},
 	{"a subagent's edit of a held file does not happen", aSubagentIsRefused},
@@ -232,6 +234,42 @@ func aPatchInAHereDocumentIsRefused(s *scene) {
 	s.held()
 	requests, _ := s.run(s.model(Script{{s.agent.Shell("apply_patch <<'EOF'\n" + threeFiles + "EOF")}, {{Text: "I wait."}}}), "add the reduced rate for books")
 	s.nothingOfThePatch(requests)
+}
+
+// Of such a patch Codex says that it begins, and not that it has ended.
+func aPatchInAHereDocumentIsKnown(s *scene) {
+	patch := "*** Begin Patch\n*** Update File: " + heldPath + "\n@@\n-" + heldLine + "\n+export const rate = 7\n*** End Patch\n"
+	if _, able := s.agent.Patch(patch); !able {
+		s.Skip("it has no tool for patches")
+	}
+	other := stage.Session{Person: s.person, ID: "other", Dir: s.dir}
+	other.Start()
+	m := s.model(Script{{s.agent.Shell("apply_patch <<'EOF'\n" + patch + "EOF")}, {s.agent.Shell("cat README.md")}, {{Text: "The rate is 7."}}})
+	m.Asked(func(turn int) {
+		if turn < 3 {
+			return
+		}
+		if denied := other.Asks(heldPath); !strings.Contains(denied, refusal) || !strings.Contains(denied, "last write") {
+			s.Errorf("after the patch another session hears %q", denied)
+		}
+	})
+	s.run(m, "add the reduced rate for books")
+	if text := s.text(heldPath); text != "export const rate = 7\n" {
+		s.Errorf("after the patch the file is %q", text)
+	}
+}
+
+func oneOfTwoHappens(s *scene) {
+	s.held()
+	requests, _ := s.run(s.model(Script{
+		s.agent.Together(s.agent.Read(s.path(heldPath)), s.agent.Read(s.path(factPath))),
+		s.agent.Together(s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7"), s.agent.Edit(s.path(factPath), factLine, "export const total = 7")),
+		{{Text: "One is in."}},
+	}), "add the reduced rate for books")
+	s.refused(requests)
+	if text := s.text(factPath); text != "export const total = 7\n" {
+		s.Errorf("the file that nobody holds is %q", text)
+	}
 }
 
 func sedIsRefused(s *scene) {
