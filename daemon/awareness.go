@@ -388,6 +388,7 @@ func (c *hookCall) surroundings(ctx context.Context, p hookPlace, opens bool) *s
 	})
 	if opens && oc.relay != nil {
 		out.peers = append(out.peers, oc.relay.peers(by.Branch)...)
+		out.queuesAway(oc.relay.queues(by, p.tree.repo.GitDir, touched))
 	}
 	out.news = slices.DeleteFunc(out.news, func(n News) bool {
 		if n.Kind != NewsNoted {
@@ -413,6 +414,21 @@ func (s *surroundings) queue(a *arbitration, v *arbiter.View, who arbiter.Who, p
 		}
 	}
 	s.queues = append(s.queues, each)
+}
+
+// queuesAway adds the queues of all machines, whose order counts.
+func (s *surroundings) queuesAway(queues []BriefQueue) {
+	for _, q := range queues {
+		i := slices.IndexFunc(s.queues, func(own BriefQueue) bool { return own.Path == q.Path })
+		if i < 0 {
+			s.queues = append(s.queues, q)
+			continue
+		}
+		own := &s.queues[i]
+		if own.Waiting = max(own.Waiting, q.Waiting); q.Place > 0 {
+			own.Place = q.Place
+		}
+	}
 }
 
 // notedFor is how long after a write of a file that is never claimed the next writer is told of it.

@@ -336,6 +336,77 @@ func (r *relayRepository) standing() []StandingSession {
 	return out
 }
 
+// hubs are the hubs of all machines.
+func (r *relayRepository) hubs() []HubStanding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.blinding == nil {
+		return nil
+	}
+	out := hubsOf(r.view, r.clock.now(), awayNaming{r})
+	for i := range out {
+		out[i].Until = r.local(out[i].Until)
+	}
+	return out
+}
+
+// awayNaming is the naming of the tokens that a relay sees. The repository's mu is held.
+type awayNaming struct{ r *relayRepository }
+
+func (n awayNaming) pathOf(p arbiter.Path) string         { return n.r.names.ofPath[p.Own] }
+func (n awayNaming) branchOf(t arbiter.Token) string      { return n.r.names.ofBranch[t] }
+func (n awayNaming) sessionOf(t arbiter.Token) sessionKey { return n.r.sessionOf(t) }
+
+// queues are the queues, of all machines, of the hubs among the files that a session touched, and of those that it waits for.
+func (r *relayRepository) queues(by party, gitDir string, touched map[string]bool) (out []BriefQueue) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.names.blinding == nil {
+		return nil
+	}
+	who, now := r.names.who(by, gitDir), r.clock.now()
+	add := func(name string, path arbiter.Path) {
+		q := r.view.Queue(who, arbiter.Want{Path: path, Class: arbiter.File}, now)
+		if len(q.Waits) == 0 {
+			return
+		}
+		each := BriefQueue{Path: name, Waiting: len(q.Waits)}
+		each.Place = 1 + slices.IndexFunc(q.Waits, func(w arbiter.Wait) bool { return w.Session == who.Session })
+		out = append(out, each)
+	}
+	for name := range touched {
+		if path, ok := r.names.path(name); ok {
+			add(name, path)
+		}
+	}
+	for _, w := range r.view.Waits(who.Session, now) {
+		if name := r.names.ofPath[w.Path.Own]; w.Class == arbiter.Hub && name != "" && !touched[name] {
+			add(name, w.Path)
+		}
+	}
+	return out
+}
+
+// waiting are the files that sessions of this machine wait for at the relay.
+func (r *relayRepository) waiting() map[sessionKey][]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := map[sessionKey][]string{}
+	now := r.clock.now()
+	for _, s := range r.view.Sessions(now) {
+		if s.Device != r.names.device {
+			continue
+		}
+		for _, w := range r.view.Waits(s.Session, now) {
+			if path := r.names.ofPath[w.Path.Own]; path != "" {
+				key := r.sessionOf(s.Session)
+				out[key] = append(out[key], path)
+			}
+		}
+	}
+	return out
+}
+
 // local is a moment of the relay's clock by this machine's. mu is held.
 func (r *relayRepository) local(at gitlog.Millis) gitlog.Millis {
 	if at == 0 {

@@ -82,6 +82,15 @@ func (a *arbitration) standing() *Standing {
 		out.Sessions = append(out.Sessions, each)
 	}
 	if r := a.away.Load(); r != nil {
+		waiting := r.waiting()
+		for i := range out.Sessions {
+			each := &out.Sessions[i]
+			for _, path := range waiting[sessionKey{Agent: each.Agent, ID: each.Session}] {
+				if !slices.Contains(each.Waiting, path) {
+					each.Waiting = append(each.Waiting, path)
+				}
+			}
+		}
 		out.Sessions = append(out.Sessions, r.standing()...)
 	}
 	return out
@@ -96,50 +105,84 @@ func (a *arbitration) heldPath(h arbiter.Hold) string {
 }
 
 // hubs returns the files that are hubs now, since somebody holds them or waits for them as one, or since enough sessions wrote
-// them lately; by path.
+// them lately; by path. With a relay they are those of all machines.
 func (a *arbitration) hubs() []HubStanding {
+	var away []HubStanding
+	if r := a.away.Load(); r != nil {
+		away = r.hubs()
+	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := a.now()
+	here := hubsOf(a.sequencer.View, a.now(), a)
+	a.mu.Unlock()
+	out := away
+	for _, h := range here {
+		i := slices.IndexFunc(away, func(o HubStanding) bool {
+			return o.Branch == h.Branch && gitlog.FoldPath(o.Path) == gitlog.FoldPath(h.Path)
+		})
+		if i < 0 {
+			out = append(out, h)
+			continue
+		}
+		// The relay's order counts. Whoever was refused by this machine alone comes after.
+		for _, key := range h.Queue {
+			if key != out[i].Holder && !slices.Contains(out[i].Queue, key) {
+				out[i].Queue = append(out[i].Queue, key)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b HubStanding) int { return strings.Compare(a.Path+"\x00"+a.Branch, b.Path+"\x00"+b.Branch) })
+	return out
+}
+
+// naming says what tokens stand for; "" or zero where that is not known.
+type naming interface {
+	pathOf(arbiter.Path) string
+	branchOf(arbiter.Token) string
+	sessionOf(arbiter.Token) sessionKey
+}
+
+// hubsOf are the hubs of a view whose paths have a name.
+func hubsOf(v *arbiter.View, now gitlog.Millis, names naming) []HubStanding {
 	type place struct{ path, branch arbiter.Token }
 	found := map[place]*HubStanding{}
 	hub := func(who arbiter.Who, path arbiter.Path) *HubStanding {
 		at := place{path.Own, who.Branch}
 		h := found[at]
 		if h == nil {
-			h = &HubStanding{Path: a.pathOf(path), Branch: a.branchOf(who.Branch)}
+			h = &HubStanding{Path: names.pathOf(path), Branch: names.branchOf(who.Branch)}
 			found[at] = h
-			q := a.sequencer.Queue(who, arbiter.Want{Path: path}, now)
+			q := v.Queue(who, arbiter.Want{Path: path}, now)
 			for _, w := range q.Waits {
-				h.Queue = append(h.Queue, a.sessionOf(w.Session))
+				h.Queue = append(h.Queue, names.sessionOf(w.Session))
 			}
 			h.Until = q.Until
 		}
 		return h
 	}
-	for _, h := range a.sequencer.Claims(arbiter.Token{}, now) {
+	for _, h := range v.Claims(arbiter.Token{}, now) {
 		if h.Class == arbiter.Hub {
 			each := hub(h.Who, h.Path)
-			each.Holder, each.Until = a.sessionOf(h.Session), h.Until
+			each.Holder, each.Until = names.sessionOf(h.Session), h.Until
 		}
 	}
-	for _, s := range a.sequencer.Sessions(now) {
-		for _, w := range a.sequencer.Waits(s.Session, now) {
+	for _, s := range v.Sessions(now) {
+		for _, w := range v.Waits(s.Session, now) {
 			if w.Class == arbiter.Hub {
 				hub(w.Who, w.Path)
 			}
 		}
 	}
-	for _, w := range a.sequencer.Writes(arbiter.Token{}, arbiter.Order{}, now) {
-		if _, known := found[place{w.Path.Own, w.Branch}]; !known && a.sequencer.Queue(w.Who, arbiter.Want{Path: w.Path}, now).Hub {
+	for _, w := range v.Writes(arbiter.Token{}, arbiter.Order{}, now) {
+		if _, known := found[place{w.Path.Own, w.Branch}]; !known && v.Queue(w.Who, arbiter.Want{Path: w.Path}, now).Hub {
 			hub(w.Who, w.Path)
 		}
 	}
 	out := make([]HubStanding, 0, len(found))
 	for _, h := range found {
-		out = append(out, *h)
+		if h.Path != "" {
+			out = append(out, *h)
+		}
 	}
-	slices.SortFunc(out, func(a, b HubStanding) int { return strings.Compare(a.Path+"\x00"+a.Branch, b.Path+"\x00"+b.Branch) })
 	return out
 }
 
