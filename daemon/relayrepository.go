@@ -47,6 +47,7 @@ type relayRepository struct {
 	since    time.Time                  // guarded by mu: when it was opened
 	reopen   context.CancelFunc         // guarded by mu: has it opened again; nil: it is not open, or that is done already
 	owing    bool                       // guarded by mu: since it was opened the relay was not told yet all that happened here before
+	followed bool                       // guarded by mu: the mirror is what was so a moment ago
 	problem  relayProblem               // guarded by mu: why it is not
 	view     *arbiter.View              // guarded by mu: the mirror
 	clock    relayClock                 // guarded by mu
@@ -202,6 +203,7 @@ func (r *relayRepository) serve(conn wire.Conn) {
 func (r *relayRepository) shut(err error) (lasted time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.followed = false
 	if r.conn != nil {
 		r.conn, r.reopen, r.closed = nil, nil, time.Now()
 		lasted = r.closed.Sub(r.since)
@@ -388,7 +390,7 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 		r.grace = time.Now().Add(time.Duration(opened.Grace) * time.Millisecond)
 	}
 	if view != nil {
-		r.view = view
+		r.view, r.followed = view, true
 		r.learn(found)
 		r.keepSnapshot(data)
 	}
@@ -460,7 +462,7 @@ func (r *relayRepository) awaitQuiet(ctx context.Context, came <-chan struct{}) 
 // the following, so that it begins again.
 func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen context.CancelFunc) {
 	r.mu.Lock()
-	r.conn, r.since, r.reopen, r.problem, r.head, r.owing = conn, time.Now(), reopen, relayProblem{}, head, true
+	r.conn, r.since, r.reopen, r.problem, r.head, r.owing, r.followed = conn, time.Now(), reopen, relayProblem{}, head, true, true
 	missed := r.missed
 	r.missed, r.reached = nil, r.view.Position()
 	r.mu.Unlock()
@@ -491,9 +493,9 @@ func (r *relayRepository) prompt() bool {
 // follows says whether what is known of other machines is so: their events come, and the relay was heard lately.
 func (r *relayRepository) follows() bool {
 	r.mu.Lock()
-	open := r.conn != nil
+	followed := r.followed
 	r.mu.Unlock()
-	return open && r.link.lately()
+	return followed && r.link.lately()
 }
 
 // observe takes in what the own arbiter says has happened, for the relay. The arbitration is locked.
