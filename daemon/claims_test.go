@@ -64,6 +64,28 @@ func wantHolds(t *testing.T, r *repository, d *daemon, want ...string) {
 	}
 }
 
+// A turn that its person breaks off is over: its claims end, what was written and what was only asked for.
+func TestAnInterruptedTurnEndsItsClaims(t *testing.T) {
+	t.Parallel()
+	r := newMachine(t).repository("shop")
+	d := r.m.start(Options{})
+	one, two := &agent{r: r, session: "one"}, &agent{r: r, session: "two"}
+	one.start("startup")
+	one.edit("src/tax.js")
+	one.about("src/cart.js")
+	wantHolds(t, r, d, "one src/cart.js", "one src/tax.js")
+	if answer := one.hook(eventInterrupt, nil); *answer != (socket.Answer{}) {
+		t.Errorf("it is told %+v", answer)
+	}
+	wantHolds(t, r, d)
+	if denied := two.edit("src/tax.js", "src/cart.js"); denied != "" {
+		t.Errorf("after the interrupt: %q", denied)
+	}
+	if denied := one.edit("src/tax.js"); denied == "" {
+		t.Error("the session goes on, and is not refused what another holds now")
+	}
+}
+
 func TestSecondToWriteIsRefusedUntilTheFirstStops(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // ErrNotFetched says that an agent is not on this machine. Tests skip with it.
@@ -22,8 +23,8 @@ type Agent interface {
 	Hooks() string
 	// Version asks the program.
 	Version(ctx context.Context) (string, error)
-	// Run gives it one prompt and waits for the end of its turn. Of this process's environment it gets PATH only. The error
-	// holds what it printed.
+	// Run gives it one prompt and waits for the end of its turn. Of this process's environment it gets PATH only. The end of ctx
+	// breaks it off, as Ctrl-C does. The error holds what it printed.
 	Run(ctx context.Context, job Job) (Output, error)
 
 	// What follows are calls of its tools, for a Script.
@@ -101,6 +102,8 @@ func start(ctx context.Context, job Job, executable string, env []string, args .
 	command.Dir = job.Dir
 	command.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + job.Home, "TMPDIR=" + temporary, "SHELL=/bin/sh", "TERM=dumb"}, env...)
 	command.Env = append(command.Env, job.Env...)
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.WaitDelay = 20 * time.Second
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr
 	err := command.Run()

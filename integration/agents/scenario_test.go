@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -51,6 +52,7 @@ var scenarios = []struct {
 	{"a subagent's edit of a held file does not happen", aSubagentIsRefused},
 	{"the file is free: told at the next tool call", isToldAtTheNextCall},
 	{"the file is free: told when the turn would end", isToldWhenTheTurnWouldEnd},
+	{"a run that is broken off holds nothing", brokenOffHoldsNothing},
 	{"hooks in a linked worktree", inALinkedWorktree},
 	{"status knows whether its hooks are trusted", statusKnowsTrust},
 	{"daemon dead: all happens, nothing is said", withADeadDaemon},
@@ -117,13 +119,16 @@ func (s *scene) model(script Script) *Model {
 // run has the agent take a prompt in dir, and returns what the model was asked.
 func (s *scene) run(m *Model, prompt string) ([]Request, Output) {
 	s.Helper()
-	job := Job{Model: m, Home: s.home, Dir: s.dir, Prompt: prompt, OwnTrust: s.ownTrust,
-		Env: []string{"KNOOT_HOME=" + s.person.KnootHome, "KNOOT_BIN=" + filepath.Join(s.person.Bin, "knoot")}}
-	output, err := s.agent.Run(deadline(s.T), job)
+	output, err := s.agent.Run(deadline(s.T), s.job(m, prompt))
 	if err != nil {
 		s.Fatal(err)
 	}
 	return m.Turns(), output
+}
+
+func (s *scene) job(m *Model, prompt string) Job {
+	return Job{Model: m, Home: s.home, Dir: s.dir, Prompt: prompt, OwnTrust: s.ownTrust,
+		Env: []string{"KNOOT_HOME=" + s.person.KnootHome, "KNOOT_BIN=" + filepath.Join(s.person.Bin, "knoot")}}
 }
 
 // held has another session hold a file, which it has written.
@@ -352,6 +357,29 @@ func isToldWhenTheTurnWouldEnd(s *scene) {
 		times = 2 // what keeps a turn open it shows its model twice, as feedback and as an error
 	}
 	s.counts(s.isTold(Item{Text: "I have nothing else to do."}), isFree, 0, 0, 0, times, times)
+}
+
+func brokenOffHoldsNothing(s *scene) {
+	ctx, interrupt := context.WithCancel(deadline(s.T))
+	defer interrupt()
+	other := stage.Session{Person: s.person, ID: "other", Dir: s.dir}
+	other.Start()
+	m := s.model(Script{{s.agent.Read(s.path(heldPath))}, {s.agent.Edit(s.path(heldPath), heldLine, "export const rate = 7")}, {{Text: "never said", After: ctx.Done()}}})
+	m.Asked(func(turn int) {
+		if turn == 3 {
+			if denied := other.Asks(heldPath); !strings.Contains(denied, refusal) {
+				s.Errorf("while it is at the file another session hears %q", denied)
+			}
+			interrupt()
+		}
+	})
+	_, _ = s.agent.Run(ctx, s.job(m, "add the reduced rate for books")) // it is an error, or none, to be broken off
+	if len(m.Turns()) < 3 {
+		s.Fatalf("the model was asked %d times", len(m.Turns()))
+	}
+	if denied := other.Asks(heldPath); denied != "" {
+		s.Errorf("after it was broken off another session hears %q", denied)
+	}
 }
 
 func inALinkedWorktree(s *scene) {
