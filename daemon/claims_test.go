@@ -66,7 +66,6 @@ func wantHolds(t *testing.T, r *repository, d *daemon, want ...string) {
 
 // A turn that its person breaks off is over: its claims end, what was written and what was only asked for.
 func TestAnInterruptedTurnEndsItsClaims(t *testing.T) {
-	t.Parallel()
 	r := newMachine(t).repository("shop")
 	d := r.m.start(Options{})
 	one, two := &agent{r: r, session: "one"}, &agent{r: r, session: "two"}
