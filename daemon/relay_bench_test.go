@@ -119,3 +119,30 @@ func BenchmarkClaimByADaemon(b *testing.B) {
 		b.ReportMetric(float64(median(took))/float64(median(bare)), "echoes")
 	}
 }
+
+// A fact from one machine's `knoot remember` to another's memory, through a relay on loopback; every step is on a disk. Budget: the
+// median until the other machine has it at most three times that until it is durable here.
+func BenchmarkAFactToAnotherMachine(b *testing.B) {
+	h := newRelayHost(b)
+	c := newCrew(b, h.address, h.pin)
+	c.connected()
+	c.sam.isOpen()
+	memory := c.s.clones.all()[0].clone.Memory()
+	const rounds = 50
+	n := 0
+	for b.Loop() {
+		durable, there := make([]time.Duration, rounds), make([]time.Duration, rounds)
+		for i := range rounds {
+			n++
+			before := memory.Version()
+			start := time.Now()
+			c.ash.remember(fmt.Sprint("fact ", n), fmt.Sprintf("what is said the %dth time has %d parts and %d ends", n, 3*n, 7*n))
+			durable[i] = time.Since(start)
+			awaitTrue(b, "the other machine has it", func() bool { return memory.Version() != before })
+			there[i] = time.Since(start)
+		}
+		b.ReportMetric(float64(median(durable).Microseconds())/1000, "ms-durable")
+		b.ReportMetric(float64(median(there).Microseconds())/1000, "ms-there")
+		b.ReportMetric(float64(median(there))/float64(median(durable)), "times")
+	}
+}

@@ -33,13 +33,12 @@ func (r *relayRepository) remembered() {
 }
 
 // tellMemory tells the relay, until ctx ends, the segments of own memory that the host has not confirmed: those that stand already,
-// and each new one at once. A connection is told each once; machines that have one pass over it.
+// and each new one at once. It is told each once in this daemon's life; machines that have one pass over it.
 func (r *relayRepository) tellMemory(ctx context.Context, conn wire.Conn) {
-	told := map[gitlog.WriterID]uint64{}
 	for {
 		r.hearUnopened()
 		var again <-chan time.Time
-		if !r.tellNewMemory(ctx, conn, told) {
+		if !r.tellNewMemory(ctx, conn) {
 			again = time.After(memoryAgain)
 		}
 		select {
@@ -54,10 +53,10 @@ func (r *relayRepository) tellMemory(ctx context.Context, conn wire.Conn) {
 }
 
 // tellNewMemory tells what was not told yet; false where something has to be told again.
-func (r *relayRepository) tellNewMemory(ctx context.Context, conn wire.Conn, told map[gitlog.WriterID]uint64) bool {
+func (r *relayRepository) tellNewMemory(ctx context.Context, conn wire.Conn) bool {
 	for _, oc := range r.all() {
 		writer := oc.clone.Writer()
-		segments, last, err := oc.clone.Unconfirmed(ctx, told[writer])
+		segments, last, err := oc.clone.Unconfirmed(ctx, r.toldMemory[writer])
 		if err != nil {
 			if ctx.Err() == nil {
 				r.d.log.Warn("what is remembered cannot be told to the relay", "repository", oc.common, "error", err)
@@ -69,9 +68,9 @@ func (r *relayRepository) tellNewMemory(ctx context.Context, conn wire.Conn, tol
 				r.refused(err)
 				return false
 			}
-			told[writer] = s.Seq
+			r.toldMemory[writer] = s.Seq
 		}
-		told[writer] = last
+		r.toldMemory[writer] = last
 	}
 	return true
 }
@@ -96,6 +95,11 @@ func (r *relayRepository) tellSegment(ctx context.Context, conn wire.Conn, files
 		return nil // it goes by git
 	}
 	_, err := r.link.ask(ctx, conn, m)
+	var fault *wire.Fault
+	if errors.As(err, &fault) && (fault.Code == wire.TooLarge || fault.Code == wire.UnknownRequest) {
+		r.d.log.Debug("the relay does not carry what is remembered", "code", fault.Code.String(), "error", fault.Text)
+		return nil // nor will it the next time
+	}
 	return err
 }
 

@@ -68,9 +68,11 @@ type relayRepository struct {
 	telling  bool                       // guarded by mu: something is being told
 	told     chan struct{}              // guarded by mu: closed when nothing is to be told
 	more     chan struct{}              // there is something in the outbox
-	memory   chan struct{}              // there may be something of the memory to tell, or to look at again
 	unopened []arbiter.Event            // guarded by mu: what waits for a newer state of the team
 	changed  chan struct{}              // guarded by mu: closed at the next change of the mirror
+
+	memory     chan struct{}              // there may be something of the memory to tell, or to look at again
+	toldMemory map[gitlog.WriterID]uint64 // of tellMemory: the last segment that the relay was told, of each clone's memory
 }
 
 // relayTold is what the relay is told: an event of the own arbiter, or a request.
@@ -100,7 +102,8 @@ func (c relayClock) local(at gitlog.Millis) time.Time {
 
 func newRelayRepository(l *relayLink, a *arbitration) *relayRepository {
 	r := &relayRepository{link: l, d: l.d, a: a, view: arbiter.New(), names: newRelayNames(l.device.ID), grants: map[arbiter.ClaimID][]byte{}, crossed: map[crossing]bool{},
-		dirs: map[string]string{}, tidied: grantsTogether, told: make(chan struct{}), more: make(chan struct{}, 1), memory: make(chan struct{}, 1), changed: make(chan struct{})}
+		dirs: map[string]string{}, tidied: grantsTogether, told: make(chan struct{}), more: make(chan struct{}, 1), changed: make(chan struct{}),
+		memory: make(chan struct{}, 1), toldMemory: map[gitlog.WriterID]uint64{}}
 	close(r.told)
 	r.ctx, r.cancel = context.WithCancel(l.ctx)
 	r.recall()
