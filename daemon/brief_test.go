@@ -310,7 +310,7 @@ func TestInstructionFilesAreNotRepeated(t *testing.T) {
 	wantLines(t, Compose(in), `- src/billing.js: "use tabs" (tabs; priya, 3 days ago)`)
 }
 
-func TestBudgets(t *testing.T) {
+func TestReportClaudeCode94358Budgets(t *testing.T) {
 	var facts []BriefFact
 	for i := range 100 {
 		facts = append(facts, fact(fmt.Sprintf("f%02d", i), "a.js", strings.Repeat("é", 100)))

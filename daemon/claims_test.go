@@ -420,7 +420,7 @@ func TestFilesThatAreNeverClaimed(t *testing.T) {
 }
 
 // Whoever writes all the same, since their hook was answered by nobody, is not kept from it, and both sides' logs say so.
-func TestUngatedWriteIsRecorded(t *testing.T) {
+func TestReportClaudeCode31469UngatedWriteIsRecorded(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
 	d := m.start(Options{})

@@ -127,7 +127,7 @@ func (a *agent) wrote(path string) string {
 
 func (a *agent) stop() { a.hook(eventStop, nil) }
 
-func TestReadOfAFileTellsItsFactsOnce(t *testing.T) {
+func TestReportClaudeCode69848ReadOfAFileTellsItsFactsOnce(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
 	m.start(Options{})
@@ -703,4 +703,27 @@ func TestAWriteThatNobodyWasAskedAboutIsLate(t *testing.T) {
 	d.clones.mu.Lock()
 	d.clones.roots[r.root] = opened
 	d.clones.mu.Unlock()
+}
+
+// Codex tells of a session's start with the first prompt, and of both at once.
+func TestReportCodex15269StartAndPromptAtOnce(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{})
+	r.isOpen()
+	var both sync.WaitGroup
+	for _, event := range []string{EventSessionStart, EventPrompt} {
+		both.Go(func() {
+			a := &agent{r: r, session: "one"}
+			a.hook(event, func(h *socket.Hook) { h.Source, h.Prompt = "startup", "add a discount to billing" })
+		})
+	}
+	both.Wait()
+	settleAll(d)
+	d.state.mu.Lock()
+	sessions := len(d.state.sessions)
+	d.state.mu.Unlock()
+	if n := countEvents(d, gitlog.SessionStarted); sessions != 1 || n != 1 {
+		t.Errorf("%d sessions, %d events of their start", sessions, n)
+	}
 }

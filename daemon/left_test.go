@@ -185,7 +185,7 @@ func TestLeftInAWorktreeThatIsGone(t *testing.T) {
 	})
 }
 
-func TestProcessThatGoesEndsClaims(t *testing.T) {
+func TestReportClaudeCode9188ProcessThatGoesEndsClaims(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
 	d := m.start(Options{})

@@ -233,7 +233,7 @@ func TestWritesOfACallWithoutAnEnd(t *testing.T) {
 }
 
 // A denied write that happens all the same is found, whether the agent says so (its end comes as of any other) or not.
-func TestAWriteThatWasRefusedAndHappenedAnyway(t *testing.T) {
+func TestReportCodex27833AWriteThatWasRefusedAndHappenedAnyway(t *testing.T) {
 	for name, end := range map[string]func(*agent){
 		"said":                     func(a *agent) { a.call(EventPostTool, "call src/billing.js", "src/billing.js") },
 		"failed":                   func(a *agent) { a.call(eventToolFailure, "call src/billing.js", "src/billing.js") },

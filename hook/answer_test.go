@@ -78,7 +78,7 @@ func shellOf(agent string) string {
 	return slices.Min(names)
 }
 
-func TestBlankAnswersAreNone(t *testing.T) {
+func TestReportClaudeMem1288BlankAnswersAreNone(t *testing.T) {
 	w := newWorld(t)
 	w.daemon(func(*socket.Request) *socket.Response {
 		return &socket.Response{Answer: &socket.Answer{Context: "\n", Deny: " \n", Person: " ", Hold: " "}}
@@ -92,7 +92,7 @@ func TestBlankAnswersAreNone(t *testing.T) {
 	}
 }
 
-func TestATurnIsNotHeldTwice(t *testing.T) {
+func TestReportClaudeCode2956ATurnIsNotHeldTwice(t *testing.T) {
 	hold := &socket.Answer{Hold: "wait"}
 	for name, a := range agents {
 		for event, r := range a.events {
@@ -112,7 +112,7 @@ func TestATurnIsNotHeldTwice(t *testing.T) {
 }
 
 // Whatever the daemon says, what is printed is short, JSON, valid UTF-8 and without a surrogate, and says no more than that.
-func TestAnswersAreShortAndValid(t *testing.T) {
+func TestReportClaudeCode40303AnswersAreShortAndValid(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.String(), rapid.Just(""),
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 300), func(b []byte) string { return string(b) }),

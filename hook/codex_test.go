@@ -25,7 +25,7 @@ func TestCodexCommandIsConstant(t *testing.T) {
 }
 
 // So are matchers and timeouts.
-func TestCodexGroups(t *testing.T) {
+func TestReportCodex16732CodexGroups(t *testing.T) {
 	want := map[string]string{"PreToolUse": "apply_patch|Edit|Write|Bash", "PostToolUse": "apply_patch|Edit|Write|Bash"}
 	var events []string
 	for _, g := range CodexGroups() {
@@ -137,7 +137,7 @@ func TestCodexRefusesWhatItShould(t *testing.T) {
 }
 
 // Whatever there is to say, Codex takes it.
-func TestCodexTakesEachAnswer(t *testing.T) {
+func TestReportCodex45999CodexTakesEachAnswer(t *testing.T) {
 	for _, c := range goldenAnswers(t) {
 		if c.agent == "codex" {
 			if err := codexRefuses(c.event, []byte(c.want)); err != nil {

@@ -30,6 +30,7 @@ const (
 	failLarge     = "payload-large"    // more than maxPayload
 	failMark      = "payload-bom"      // a byte order mark in front; recorded, not answered
 	failBroken    = "payload-not-utf8" // recorded, not answered
+	failPath      = "payload-no-path"  // a call that writes a file names none that is understood; it is allowed
 	failAbsent    = "daemon-absent"    // no daemon
 	failStarted   = "daemon-started"   // no daemon, and this hook started one
 	failNoStart   = "daemon-no-start"  // no daemon, and it could not be started

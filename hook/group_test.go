@@ -10,7 +10,7 @@ import (
 )
 
 // The commands that are installed do in any shell what they should, which is nothing where there is no knoot.
-func TestCommandsInAShell(t *testing.T) {
+func TestReportClaudeCode5648CommandsInAShell(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "with space")
 	stand := func(name, body string) string {
 		file := filepath.Join(dir, name)

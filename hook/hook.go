@@ -283,6 +283,8 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 		code = failMark
 	case payload.broken:
 		code = failBroken
+	case code == "" && event.deny && a.tools[h.Tool].writes && payload.name(a.tools[h.Tool]) == "":
+		code = failPath
 	}
 	return out, code
 }

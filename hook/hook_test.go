@@ -14,7 +14,7 @@ import (
 )
 
 // Whatever a payload is, a hook that has something to tell says nothing when it cannot be sure.
-func TestBadPayloads(t *testing.T) {
+func TestReportCodex23784BadPayloads(t *testing.T) {
 	good := `{"session_id":"s1","cwd":"/r","hook_event_name":"Stop","last_assistant_message":"%"}`
 	for name, c := range map[string]struct{ payload, code string }{
 		"empty":             {"", failEmpty},
@@ -241,7 +241,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-func TestStdinDoesNotEnd(t *testing.T) {
+func TestReportClaudeCode87289StdinDoesNotEnd(t *testing.T) {
 	w := newWorld(t)
 	w.limits.stdin = 20 * time.Millisecond
 	for _, text := range []string{"", "{", w.payload("Stop", nil), "nonsense"} {

@@ -50,7 +50,7 @@ func (w *world) started() bool {
 	return err == nil
 }
 
-func TestAbsentDaemonIsStarted(t *testing.T) {
+func TestReportClaudeCode77078AbsentDaemonIsStarted(t *testing.T) {
 	w := newWorld(t)
 	w.env = append(w.env, "CLAUDECODE=1", "CLAUDE_CODE_MESSAGING_TOKEN=t", "ANTHROPIC_API_KEY=k", "GIT_DIR=/elsewhere", "GIT_SSH_COMMAND=ssh -v",
 		"KNOOT_AGENT=tidy", "PATH="+os.Getenv("PATH"))

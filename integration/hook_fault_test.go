@@ -87,7 +87,7 @@ func TestAHookThatNobodyFeedsEnds(t *testing.T) {
 	}
 }
 
-func TestBrokenDaemonsAreSilence(t *testing.T) {
+func TestReportTrajectory54BrokenDaemonsAreSilence(t *testing.T) {
 	s := newShop(t)
 	s.remember(t)
 	session := stage.Session{Person: s.priya, ID: "broken", Dir: s.hers}

@@ -136,7 +136,7 @@ func TestSubagents(t *testing.T) {
 	p.allowed("after the turn's end", p.file(p.other, factPath))
 }
 
-func TestLinkedWorktrees(t *testing.T) {
+func TestReportCodex23259LinkedWorktrees(t *testing.T) {
 	t.Parallel()
 	p := newPlaces(t)
 	tree := filepath.Join(p.priya.Home, "tree of tax")
@@ -153,7 +153,7 @@ func TestLinkedWorktrees(t *testing.T) {
 	}
 }
 
-func TestSubdirectories(t *testing.T) {
+func TestReportClaudeCode36793Subdirectories(t *testing.T) {
 	t.Parallel()
 	p := newPlaces(t)
 	p.priya.Write(filepath.Join(p.hers, "src", "deep", "x.js"), "x\n")

@@ -10,7 +10,7 @@ import (
 )
 
 // A file that another session holds is refused to a command line as it is to an edit, however the line spells it.
-func TestCommandLinesAreRefusedWhatAnotherHolds(t *testing.T) {
+func TestReportClaudeCode29709CommandLinesAreRefusedWhatAnotherHolds(t *testing.T) {
 	s := newShop(t)
 	s.priya.StartDaemon()
 	holder := stage.Session{Person: s.priya, ID: "holder", Dir: s.hers}

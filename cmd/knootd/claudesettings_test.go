@@ -271,7 +271,7 @@ func TestSettingsOfAnOlderVersion(t *testing.T) {
 	}
 }
 
-func TestChangeFileKeepsLinkAndMode(t *testing.T) {
+func TestReportClaudeCode44631ChangeFileKeepsLinkAndMode(t *testing.T) {
 	dir := t.TempDir()
 	target, link := filepath.Join(dir, "dotfiles.json"), filepath.Join(dir, "settings.json")
 	if err := os.WriteFile(target, []byte("{}"), 0o640); err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestOlderVersion(t *testing.T) {
+func TestReportCodex18607OlderVersion(t *testing.T) {
 	t.Parallel()
 	for a, want := range map[string]bool{
 		"0.170.9": true, "0.99.0": true, "0.171": true, "0.170.0-alpha.3": true, "0": true,
