@@ -89,6 +89,9 @@ func MillisOf(t time.Time) Millis {
 // Time returns the moment in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
+// TimeText is a moment as all JSON of knoot's has it: RFC 3339, UTC, with milliseconds.
+func TimeText(m Millis) string { return m.Time().Format("2006-01-02T15:04:05.000Z07:00") }
+
 // drawRandom fills b from the system's source, which never fails on the systems we run on.
 func drawRandom(b []byte) { _, _ = rand.Read(b) }
 

@@ -172,7 +172,7 @@ func touches(item *Item, verdict Verdict, path string, fold bool) bool {
 func (c *Clone) recalled(item *Item, verdict Verdict) Recalled {
 	r := Recalled{
 		ID: item.ID().String(), Kind: scopeOf(item.Stored).kind.String(), Text: textOf(item), Paths: verdict.Paths,
-		Author: c.MemberName(item.Origin.Author), At: stampText(item.At), Stale: verdict.Stale, StaleReason: verdict.Reason,
+		Author: c.MemberName(item.Origin.Author), At: TimeText(item.At), Stale: verdict.Stale, StaleReason: verdict.Reason,
 		Former: c.Former(item.Origin.Author), Said: item.At, Item: item, Verdict: verdict,
 	}
 	if said := item.Origin; said != item.Stored {
@@ -193,6 +193,3 @@ func (c *Clone) recalled(item *Item, verdict Verdict) Recalled {
 	}
 	return r
 }
-
-// stampText is a time in JSON: RFC 3339, UTC, with milliseconds.
-func stampText(at Millis) string { return at.Time().Format("2006-01-02T15:04:05.000Z") }

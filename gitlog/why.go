@@ -113,7 +113,7 @@ func (c *Clone) tellEvents(story *Story, names []string, fold bool, now Millis) 
 		}
 		told[key] = true
 		e := StoryEvent{
-			At: stampText(s.Time), Kind: s.Kind.String(), Session: s.Event.Session, Agent: s.Event.Agent, Member: c.MemberName(s.Author),
+			At: TimeText(s.Time), Kind: s.Kind.String(), Session: s.Event.Session, Agent: s.Event.Agent, Member: c.MemberName(s.Author),
 			Branch: s.Event.Branch, Text: s.Event.Text, Former: c.Former(s.Author),
 		}
 		if said && s.Time+intentLife < now {
@@ -160,7 +160,7 @@ func (t *Tree) history(ctx context.Context, path string, story *Story) ([]string
 			continue
 		}
 		seconds, _ := strconv.ParseUint(fields[1], 10, 64)
-		story.Commits = append(story.Commits, StoryCommit{ID: fields[0], Author: fields[2], At: stampText(Millis(seconds * 1000)), Subject: fields[3]})
+		story.Commits = append(story.Commits, StoryCommit{ID: fields[0], Author: fields[2], At: TimeText(Millis(seconds * 1000)), Subject: fields[3]})
 	}
 	if !follow {
 		return names, nil

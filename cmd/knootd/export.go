@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"sort"
-	"time"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
@@ -109,7 +108,7 @@ func exported(clone *gitlog.Clone, from, now gitlog.Millis) []exportLine {
 
 func memoryLine(clone *gitlog.Clone, item *gitlog.Item) exportedMemory {
 	line := exportedMemory{
-		Type: item.Kind.String(), Kind: item.Kind.String(), ID: item.ID().String(), At: stamp(item.Time), Author: clone.MemberName(item.Author),
+		Type: item.Kind.String(), Kind: item.Kind.String(), ID: item.ID().String(), At: gitlog.TimeText(item.Time), Author: clone.MemberName(item.Author),
 		WrittenBy: "agent", Paths: []string{}, Supersedes: []string{}, Forgotten: item.Forgotten, Expired: item.Expired,
 	}
 	if item.SupersededBy != nil {
@@ -138,7 +137,7 @@ func memoryLine(clone *gitlog.Clone, item *gitlog.Item) exportedMemory {
 func eventLine(clone *gitlog.Clone, s *gitlog.Stored) exportedEvent {
 	e := s.Event
 	line := exportedEvent{
-		Type: "event", ID: s.ID().String(), Kind: s.Kind.String(), At: stamp(s.Time), Author: clone.MemberName(s.Author),
+		Type: "event", ID: s.ID().String(), Kind: s.Kind.String(), At: gitlog.TimeText(s.Time), Author: clone.MemberName(s.Author),
 		Agent: e.Agent, Session: e.Session, Subagent: e.Subagent, Branch: e.Branch, Paths: []string{}, Text: e.Text,
 	}
 	for _, p := range e.Paths {
@@ -146,8 +145,3 @@ func eventLine(clone *gitlog.Clone, s *gitlog.Stored) exportedEvent {
 	}
 	return line
 }
-
-// stamp writes a time as all of knoot's JSON has it: RFC 3339, UTC, milliseconds.
-func stamp(m gitlog.Millis) string { return stampTime(m.Time()) }
-
-func stampTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }

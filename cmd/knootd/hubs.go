@@ -10,6 +10,7 @@ import (
 
 	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
 )
 
 func (c *console) hubsCommand() *ffcli.Command {
@@ -73,7 +74,7 @@ func hubsJSON(hubs []daemon.Hub) any {
 	for _, h := range hubs {
 		until := ""
 		if h.Until != 0 {
-			until = timeText(h.Until)
+			until = gitlog.TimeText(h.Until)
 		}
 		out = append(out, hub{h.Path, h.Branch, h.Listed, h.Holder, until, append([]string{}, h.Queue...)})
 	}

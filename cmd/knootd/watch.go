@@ -12,6 +12,7 @@ import (
 
 	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/gitlog"
 )
 
 func (c *console) watchCommand() *ffcli.Command {
@@ -112,7 +113,7 @@ func (c *console) watchLines(ctx context.Context) error {
 			pause = watchAgain
 		} else {
 			for _, e := range w.Events {
-				if err := out.Encode(line{timeText(e.At), e.Kind, e.Session, e.Who, e.Path, e.Other, e.Branch, e.Text}); err != nil {
+				if err := out.Encode(line{gitlog.TimeText(e.At), e.Kind, e.Session, e.Who, e.Path, e.Other, e.Branch, e.Text}); err != nil {
 					return nil // nobody reads them any more
 				}
 			}
