@@ -22,8 +22,14 @@ type addressee struct {
 	box     mailbox
 	label   string   // what messages from and to them are shown with, and can be sent to
 	names   []string // what else they are called
-	session string   // a session's id; "" for a person
+	session string   // a session's id; "" for a person, and for an agent that is not at work
 	kind    string   // agent or person
+
+	key        sessionKey // of the session; zero as session is ""
+	owner      string     // of a companion: the id of the agent that it talks to, and to no other
+	deaf       bool       // it gets no messages
+	registered bool       // an agent that broadcasts are for
+	away       bool       // an agent that is not at work: it hears what is sent to it, not what is sent to all
 }
 
 // addressees are those of a repository who are on this machine: sessions first, in order of their labels, then people.
@@ -92,6 +98,17 @@ func (d *daemon) present(ctx context.Context, oc *openClone) *addressees {
 	out := &addressees{}
 	people := map[string]bool{personOf(oc.clone, ""): true}
 	named := map[string]int{}
+	agents := map[sessionKey]int{} // by session, where in out.here
+	if d.coordinator != nil {
+		for _, each := range d.coordinator.Agents(repository) {
+			if each.Session != (sessionKey{}) {
+				agents[each.Session] = len(out.here)
+			}
+			named[strings.ToLower(each.ID)]++
+			out.here = append(out.here, addressee{box: agentBox(each.ID), label: each.ID, names: []string{each.ID}, kind: "agent", owner: each.Owner,
+				deaf: each.Deaf, registered: each.Registered, away: !each.Registered})
+		}
+	}
 	for _, s := range all {
 		// One that cannot be opened, or not in time, is not of this repository as far as anybody can tell.
 		wt, err := d.clones.find(ctx, s.home)
@@ -99,8 +116,13 @@ func (d *daemon) present(ctx context.Context, oc *openClone) *addressees {
 			continue
 		}
 		people[personOf(oc.clone, s.person)] = true
+		if at, ok := agents[s.key]; ok { // the two are one
+			a := &out.here[at]
+			a.names, a.session, a.key, a.away = append(a.names, agentLabel(s.key)), s.key.ID, s.key, false
+			continue
+		}
 		named[strings.ToLower(s.name)]++
-		a := addressee{box: boxOf(s.key), label: agentLabel(s.key), names: []string{agentLabel(s.key)}, session: s.key.ID, kind: "agent"}
+		a := addressee{box: boxOf(s.key), label: agentLabel(s.key), names: []string{agentLabel(s.key)}, session: s.key.ID, key: s.key, kind: "agent"}
 		if s.name != "" {
 			a.label, a.names = s.name, append(a.names, s.name)
 		}
@@ -108,7 +130,7 @@ func (d *daemon) present(ctx context.Context, oc *openClone) *addressees {
 	}
 	for i, a := range out.here {
 		if named[strings.ToLower(a.label)] > 1 {
-			out.here[i].label = a.names[0]
+			out.here[i].label = a.names[0] // an agent's is its id
 		}
 	}
 	slices.SortFunc(out.here, func(a, b addressee) int {
@@ -141,13 +163,19 @@ func (d *daemon) present(ctx context.Context, oc *openClone) *addressees {
 	return out
 }
 
-// find returns whom a name means, never the sender. A *gitlog.Refusal says that it is nobody, or several.
-func (as *addressees) find(to string, sender mailbox) ([]addressee, error) {
+// find returns whom a name means, never the sender. A *gitlog.Refusal says that it is nobody, or several. Whom the sender may not
+// talk to is not there, as far as it is told.
+func (as *addressees) find(to string, sender *addressee) ([]addressee, error) {
 	var found []addressee
 	for _, a := range as.here {
-		if to == toAll && a.box != sender || to != toAll && a.called(to) {
+		switch {
+		case a.box != sender.box && !sender.reaches(&a):
+		case to == toAll && a.box != sender.box && !a.deaf && !a.away, to != toAll && a.called(to):
 			found = append(found, a)
 		}
+	}
+	if i := slices.IndexFunc(found, func(a addressee) bool { return a.box == agentBox(to) }); i >= 0 && to != toAll {
+		found = found[i : i+1] // an id is somebody's alone, whatever a session calls itself
 	}
 	switch {
 	case to == toAll && len(found) == 0:
@@ -155,15 +183,28 @@ func (as *addressees) find(to string, sender mailbox) ([]addressee, error) {
 	case to == toAll:
 		return found, nil
 	case len(found) > 1:
-		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("%s means several: %s; name one of them", quoteText(to, maxNameBytes), orAll(found, ""))}
+		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("%s means several: %s; name one of them", quoteText(to, maxNameBytes), orAll(found, nil))}
 	case len(found) == 0 && slices.ContainsFunc(as.away, func(name string) bool { return name != "" && strings.EqualFold(name, to) }):
 		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("%s is not on this machine, and messages stay on it; here: %s", quoteText(to, maxNameBytes), orAll(as.here, sender))}
 	case len(found) == 0:
 		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("nobody here is called %s; here: %s", quoteText(to, maxNameBytes), orAll(as.here, sender))}
-	case found[0].box == sender:
+	case found[0].box == sender.box:
 		return nil, &gitlog.Refusal{Sentence: "that is you; here: " + orAll(as.here, sender)}
+	case found[0].deaf:
+		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("%s is a shell, which gets no messages", quoteText(found[0].label, maxNameBytes))}
 	}
 	return found, nil
+}
+
+// reaches reports whether one may talk to another: companions talk to their owners, and only these, and people, to them.
+func (a *addressee) reaches(other *addressee) bool {
+	switch {
+	case a.owner != "":
+		return other.box == agentBox(a.owner)
+	case other.owner != "":
+		return a.kind == "person" || a.box == agentBox(other.owner)
+	}
+	return true
 }
 
 // called reports whether an addressee is meant by a name: their own, or how a session's id begins.
@@ -174,11 +215,11 @@ func (a *addressee) called(to string) bool {
 	return strings.EqualFold(to, a.label) || slices.ContainsFunc(a.names, func(name string) bool { return strings.EqualFold(to, name) })
 }
 
-// orAll lists addressees but for one.
-func orAll(of []addressee, but mailbox) string {
+// orAll lists addressees, but for the sender and whom it may not talk to; nil: all.
+func orAll(of []addressee, sender *addressee) string {
 	var labels []string
 	for _, a := range of {
-		if a.box == but {
+		if sender != nil && (a.box == sender.box || a.deaf || !sender.reaches(&a)) {
 			continue
 		}
 		label := a.label
@@ -201,7 +242,7 @@ func (d *daemon) sender(caller *socket.Caller, oc *openClone, here *addressees) 
 	}
 	if key, ok := parseSession(author.Session); ok {
 		for _, a := range here.here {
-			if a.box == boxOf(key) {
+			if a.key == key {
 				return a
 			}
 		}
@@ -223,13 +264,21 @@ func (d *daemon) reader(caller *socket.Caller, oc *openClone) reader {
 		}
 		return reader{person: personalBox(oc.clone, user)}
 	}
+	if agent, ok := d.agentOf(key); ok {
+		return d.readerOf(oc, key, agentBox(agent.ID))
+	}
+	return d.readerOf(oc, key, "")
+}
+
+// readerOf is the reader that is a session, and perhaps an agent with a mailbox of its own.
+func (d *daemon) readerOf(oc *openClone, key sessionKey, agent mailbox) reader {
 	d.state.mu.Lock()
-	defer d.state.mu.Unlock()
 	user := ""
 	if s := d.state.sessions[key]; s != nil {
 		user = s.person
 	}
-	return reader{boxOf(key), personalBox(oc.clone, user)}
+	d.state.mu.Unlock()
+	return reader{session: boxOf(key), agent: agent, person: personalBox(oc.clone, user)}
 }
 
 // authorOf says for whom a command works.

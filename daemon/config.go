@@ -46,13 +46,39 @@ type Config struct {
 		// Intent is text, or off: intents are not recorded.
 		Intent string `toml:"intent"`
 	} `toml:"share"`
-	Claims struct {
+	// MCP is the server through which agents coordinate (package mcpd).
+	MCP struct {
+		Enabled bool `toml:"enabled"`
+		// Port is that of 127.0.0.1 on which it listens; 0: any that is free.
+		Port int `toml:"port"`
+		// Tools are the groups of tools that agents see.
+		Tools []string `toml:"tools"`
+	} `toml:"mcp"`
+	Source struct {
+		// Folder holds the repositories that agents may find; "": none.
+		Folder string `toml:"folder"`
+	} `toml:"source"`
+	// Templates are agents that could be made, by name.
+	Templates map[string]Template `toml:"templates"`
+	Claims    struct {
 		// Mode lowers what a repository asks for, in the sessions of this person; "" or deny lowers nothing.
 		Mode gitlog.ClaimMode `toml:"mode"`
 	} `toml:"claims"`
 
 	// Unknown lists the keys of the file that this version does not know, sorted.
 	Unknown []string `toml:"-"`
+}
+
+// ToolGroups are the groups of tools that [mcp] tools may name.
+var ToolGroups = []string{"coordination", "display", "tasks", "memory"}
+
+// Template is an agent that could be made.
+type Template struct {
+	Type        string   `toml:"type"`
+	Folder      string   `toml:"folder"`
+	Description string   `toml:"description"`
+	Tags        []string `toml:"tags"`
+	Cost        string   `toml:"cost"` // low, medium or high; "": medium
 }
 
 // Duration is a time as TOML has it: a text such as "5m".
@@ -74,12 +100,13 @@ func DefaultConfig() Config {
 	c.Sync.Every.Duration = 3 * time.Minute
 	c.Memory.AgentFacts = "share"
 	c.Share.Intent = "text"
+	c.MCP.Enabled, c.MCP.Port, c.MCP.Tools = true, 8766, slices.Clone(ToolGroups)
 	return c
 }
 
 // laterTables are settings of parts that read them themselves, or that this version does not have yet: whoever shares
 // one file between machines with two versions is not warned about them.
-var laterTables = []string{"mcp", "panel", "templates", "source", "autopilot"}
+var laterTables = []string{"panel", "agents", "autopilot"}
 
 // LoadConfig reads config.toml in home; the defaults where there is none. An error is one sentence that names the file
 // and the line.
@@ -135,6 +162,19 @@ func (c *Config) check() error {
 		return fmt.Errorf("[memory] agent_facts = %q: want share or review", c.Memory.AgentFacts)
 	case c.Share.Intent != "text" && c.Share.Intent != "off":
 		return fmt.Errorf("[share] intent = %q: want text or off", c.Share.Intent)
+	}
+	if c.MCP.Port < 0 || c.MCP.Port > 65535 {
+		return fmt.Errorf("[mcp] port = %d: want 1 to 65535, or 0 for any that is free", c.MCP.Port)
+	}
+	for _, group := range c.MCP.Tools {
+		if !slices.Contains(ToolGroups, group) {
+			return fmt.Errorf("[mcp] tools has %q: want some of %s", group, strings.Join(ToolGroups, ", "))
+		}
+	}
+	for name, t := range c.Templates {
+		if t.Cost != "" && t.Cost != "low" && t.Cost != "medium" && t.Cost != "high" {
+			return fmt.Errorf("[templates.%s] cost = %q: want low, medium or high", name, t.Cost)
+		}
 	}
 	if c.Claims.Mode != "" {
 		if _, err := gitlog.ParseClaimMode(string(c.Claims.Mode)); err != nil {

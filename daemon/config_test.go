@@ -29,6 +29,15 @@ intent = "off"
 mode = "note"
 [mcp]
 port = 1
+tools = ["memory"]
+[source]
+folder = "~/src"
+[templates.reviewer]
+type = "claude"
+tags = ["go", "review"]
+cost = "low"
+[agents.claude]
+command = ["claude"]
 [brief.colour]
 red = 1
 [later]
@@ -41,6 +50,13 @@ x = 1
 		c.Sync.Every.Duration != 90*time.Second || c.Memory.AgentFacts != "review" || c.Share.Intent != "off" ||
 		c.Claims.Mode != gitlog.ClaimsNote {
 		t.Errorf("config %+v", c)
+	}
+	if reviewer := c.Templates["reviewer"]; !c.MCP.Enabled || c.MCP.Port != 1 || !slices.Equal(c.MCP.Tools, []string{"memory"}) ||
+		c.Source.Folder != "~/src" || reviewer.Type != "claude" || reviewer.Cost != "low" || len(reviewer.Tags) != 2 {
+		t.Errorf("config %+v", c)
+	}
+	if !slices.Contains(DefaultConfig().MCP.Tools, "tasks") {
+		t.Errorf("what one file says of tools is the default now: %q", DefaultConfig().MCP.Tools)
 	}
 	if want := []string{"brief.colour", "brief.colour.red", "later", "later.x"}; !slices.Equal(c.Unknown, want) {
 		t.Errorf("unknown keys %q, want %q", c.Unknown, want)
@@ -58,6 +74,9 @@ func TestConfigThatIsWrong(t *testing.T) {
 		"[memory]\nagent_facts = \"maybe\"\n": "share or review",
 		"[share]\nintent = \"no\"\n":          "text or off",
 		"[claims]\nmode = \"loud\"\n":         "deny, note or off",
+		"[mcp]\nport = 70000\n":               "1 to 65535",
+		"[mcp]\ntools = [\"all\"]\n":          "coordination, display, tasks, memory",
+		"[templates.x]\ncost = \"free\"\n":    "low, medium or high",
 	} {
 		if _, err := parseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %q", text, err, want)

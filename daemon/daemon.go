@@ -50,6 +50,9 @@ type Options struct {
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 
+	// Coordinate makes the server through which agents coordinate; nil: there is none.
+	Coordinate func(*Host) Coordinator
+
 	syncJournal func(*gitlog.Clone) error // (*gitlog.Clone).SyncJournal when nil
 	cheapStatus time.Duration             // what it may take git to look at all of a worktree, for that to be asked after command lines; cheapStatus when 0
 }
@@ -117,6 +120,7 @@ type daemon struct {
 	overlaps     *overlapWatch
 	processes    *processWatch
 	presences    *presences
+	coordinator  Coordinator // nil: there is none
 
 	started time.Time
 	ended   chan struct{}         // closed by end
@@ -127,6 +131,7 @@ type daemon struct {
 	loops   sync.WaitGroup        // goroutines that work, not connections
 	handing atomic.Bool           // a takeover is under way
 	waiters atomic.Int64          // requests that wait for something; see patient
+	claimed atomic.Uint64         // claims that agents asked for by themselves
 	lastUse atomic.Int64          // milliseconds since 1970 of the last hook
 }
 
@@ -172,6 +177,9 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	d.arbitrations.observe(d.overlaps.observe)
 	d.presences = newPresences(d)
 	d.processes = newProcessWatch(d.liveSessions, d.processGone)
+	if o.Coordinate != nil {
+		d.coordinator = o.Coordinate(&Host{d})
+	}
 	if d.server, err = newServer(held.listener, loc.Socket(), d.answer); err != nil {
 		return fail(err)
 	}
@@ -197,6 +205,7 @@ func (d *daemon) run(ctx context.Context) error {
 	d.loops.Go(d.left.run)
 	d.loops.Go(d.overlaps.run)
 	d.loops.Go(func() { d.processes.run(d.ended) })
+	d.coordinate()
 	if d.options.Listening != nil {
 		d.options.Listening(d.loc)
 	}
@@ -213,6 +222,7 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	d.server.close()
 	d.server.drain(0, drainTime)
+	d.uncoordinate()
 	if !handed {
 		d.clones.finish(pushAtEnd)
 	}
@@ -270,6 +280,9 @@ func (d *daemon) tick() {
 	d.clones.tick()
 	d.relays.tick()
 	d.presences.tick(d.work)
+	if d.coordinator != nil {
+		d.coordinator.Tick()
+	}
 }
 
 // errPanicked is what became of work that panicked.
@@ -329,6 +342,7 @@ func (d *daemon) handOver(req *socket.Request, conn *net.UnixConn) *reply {
 	}
 	d.server.pause()
 	d.server.drain(1, drainTime)
+	d.uncoordinate()
 	d.clones.close()
 	d.arbitrations.close()
 	d.state.close()
@@ -338,6 +352,7 @@ func (d *daemon) handOver(req *socket.Request, conn *net.UnixConn) *reply {
 		if err := d.state.load(d.now()); err != nil {
 			d.end(err)
 		}
+		d.coordinate()
 		d.server.proceed()
 		_ = conn.Close()
 		return &reply{taken: true}

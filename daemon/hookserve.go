@@ -56,6 +56,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		return silent
 	}
 	said.narrow()
+	d.hear(h, places[0].tree)
 	said.register()
 	r := &reply{Response: &socket.Response{Answer: &socket.Answer{}}}
 	if !said.repeated {

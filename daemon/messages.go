@@ -65,12 +65,14 @@ type InboxRequest struct {
 	Peek bool `json:"peek,omitempty"` // they stay unread
 }
 
-// mailbox is what messages are unread in: a session's, "<agent>:<session id>", or a person's, "@<address>".
+// mailbox is what messages are unread in: a session's, "<agent>:<session id>", that of an agent with a name of its own, "#<id>",
+// or a person's, "@<address>".
 type mailbox string
 
 // reader is who reads messages.
 type reader struct {
 	session mailbox // "" for a person outside of a session
+	agent   mailbox // that the session is; "": none with a name of its own
 	person  mailbox
 }
 
@@ -78,9 +80,11 @@ type reader struct {
 // but for what went to all, which it has itself. Nobody reads what they sent.
 func (r reader) in(msg *message) mailbox {
 	switch {
-	case msg.Sender != "" && (msg.Sender == r.session || msg.Sender == r.person):
+	case msg.Sender != "" && (msg.Sender == r.session || msg.Sender == r.agent || msg.Sender == r.person):
 	case r.session != "" && slices.Contains(msg.Unread, r.session):
 		return r.session
+	case r.agent != "" && slices.Contains(msg.Unread, r.agent):
+		return r.agent
 	case (r.session == "" || msg.To != toAll) && slices.Contains(msg.Unread, r.person):
 		return r.person
 	}
@@ -333,13 +337,7 @@ func (m *mail) send(msg *message) error {
 		return nil
 	}
 	for _, box := range msg.Unread {
-		waiting := 0
-		for _, other := range m.messages {
-			if slices.Contains(other.Unread, box) && other.At+messageKept >= msg.At {
-				waiting++
-			}
-		}
-		if waiting >= maxUnread {
+		if waiting := m.count(box, msg.At); waiting >= maxUnread {
 			return &gitlog.Refusal{Sentence: fmt.Sprintf("%s has %d unread messages already; wait until some are read", msg.To, waiting)}
 		}
 	}
@@ -382,6 +380,42 @@ func (m *mail) note(id string, now gitlog.Millis) error {
 	return m.commit(now, &mailRecord{Spooled: id, At: now})
 }
 
+// count is how many messages wait in a mailbox. writing or mu is held.
+func (m *mail) count(box mailbox, now gitlog.Millis) (waiting int) {
+	for _, msg := range m.messages {
+		if slices.Contains(msg.Unread, box) && msg.At+messageKept >= now {
+			waiting++
+		}
+	}
+	return waiting
+}
+
+// isFull says whether a mailbox takes no more messages.
+func (m *mail) isFull(box mailbox, now gitlog.Millis) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.count(box, now) >= maxUnread
+}
+
+// drop forgets what waits in a mailbox.
+func (m *mail) drop(box mailbox, now gitlog.Millis) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := m.open(now); err != nil {
+		return err
+	}
+	r := &mailRecord{Reader: box}
+	for _, msg := range m.messages {
+		if slices.Contains(msg.Unread, box) {
+			r.Read = append(r.Read, msg.ID)
+		}
+	}
+	if len(r.Read) == 0 {
+		return nil
+	}
+	return m.commit(now, r)
+}
+
 // unreadOf returns the messages that a session has not read: its own, and those to its person. state.mu is not held.
 func (d *daemon) unreadOf(key sessionKey, oc *openClone, now gitlog.Millis) []Message {
 	d.state.mu.Lock()
@@ -390,11 +424,57 @@ func (d *daemon) unreadOf(key sessionKey, oc *openClone, now gitlog.Millis) []Me
 		person = s.person
 	}
 	d.state.mu.Unlock()
-	found, err := d.mail.unread(repositoryOf(oc.clone), reader{boxOf(key), personalBox(oc.clone, person)}, now)
+	r := reader{session: boxOf(key), person: personalBox(oc.clone, person)}
+	if agent, ok := d.agentOf(key); ok {
+		r.agent = agentBox(agent.ID)
+	}
+	found, err := d.mail.unread(repositoryOf(oc.clone), r, now)
 	if err != nil {
 		d.log.Error("messages cannot be read", "error", err)
 	}
 	return found
+}
+
+// check says what is wrong with a message, whoever it is from and to.
+func (r *MessageRequest) check() error {
+	r.To, r.Text = strings.TrimSpace(r.To), strings.TrimSpace(r.Text)
+	switch {
+	case r.To == "" || r.Text == "":
+		return &MisuseError{Sentence: "a message needs somebody to send it to, and a text: `knoot msg TO TEXT`"}
+	case !utf8.ValidString(r.Text):
+		return &gitlog.Refusal{Sentence: "the message is no UTF-8"}
+	case len(r.Text) > maxMessage:
+		return &gitlog.Refusal{Sentence: fmt.Sprintf("the message has %d bytes and may have %d: say where the rest is", len(r.Text), maxMessage)}
+	case gitlog.Withheld(r.Text):
+		return &gitlog.Refusal{Sentence: "the message looks like it holds a credential, so it was not sent: say where the secret is kept, not what it is"}
+	case r.Urgent && r.To == toAll:
+		return &MisuseError{Sentence: "a message to all cannot be urgent: send it to one, or without --urgent"}
+	}
+	return nil
+}
+
+func newID() string {
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
+	return hex.EncodeToString(id)
+}
+
+// newMessage is a message that waits for those whom it is to.
+func newMessage(oc *openClone, from *addressee, r MessageRequest, to []addressee, now gitlog.Millis) *message {
+	msg := &message{ID: newID(), Repository: repositoryOf(oc.clone), At: now, From: from.label, Sender: from.box, Kind: from.kind,
+		To: r.To, Urgent: r.Urgent, Text: r.Text}
+	for _, each := range to {
+		msg.Unread = append(msg.Unread, each.box)
+	}
+	return msg
+}
+
+func (msg *message) answer(to []addressee) *MessageAnswer {
+	answer := &MessageAnswer{ID: msg.ID, To: []string{}, Urgent: msg.Urgent}
+	for _, each := range to {
+		answer.To = append(answer.To, each.label)
+	}
+	return answer
 }
 
 // sendMessage is the operation msg.
@@ -403,48 +483,32 @@ func (d *daemon) sendMessage(ctx context.Context, wt *worktree, caller *socket.C
 	if err := readBody("msg", body, &r); err != nil {
 		return nil, err
 	}
-	id := make([]byte, 16)
-	_, _ = rand.Read(id)
-	return d.post(ctx, wt, caller, r, hex.EncodeToString(id), false)
+	return d.post(ctx, wt, caller, r, newID(), false)
 }
 
 // post sends a message with an id, by which the same one is not sent twice; spooled: that is kept for as long as it may come again.
 func (d *daemon) post(ctx context.Context, wt *worktree, caller *socket.Caller, r MessageRequest, id string, spooled bool) (*MessageAnswer, error) {
-	r.To, r.Text = strings.TrimSpace(r.To), strings.TrimSpace(r.Text)
-	switch {
-	case r.To == "" || r.Text == "":
-		return nil, &MisuseError{Sentence: "a message needs somebody to send it to, and a text: `knoot msg TO TEXT`"}
-	case !utf8.ValidString(r.Text):
-		return nil, &gitlog.Refusal{Sentence: "the message is no UTF-8"}
-	case len(r.Text) > maxMessage:
-		return nil, &gitlog.Refusal{Sentence: fmt.Sprintf("the message has %d bytes and may have %d: say where the rest is", len(r.Text), maxMessage)}
-	case gitlog.Withheld(r.Text):
-		return nil, &gitlog.Refusal{Sentence: "the message looks like it holds a credential, so it was not sent: say where the secret is kept, not what it is"}
-	case r.Urgent && r.To == toAll:
-		return nil, &MisuseError{Sentence: "a message to all cannot be urgent: send it to one, or without --urgent"}
+	if err := r.check(); err != nil {
+		return nil, err
 	}
 	here := d.present(ctx, wt.clone)
 	from := d.sender(caller, wt.clone, here)
-	to, err := here.find(r.To, from.box)
+	to, err := here.find(r.To, &from)
 	var away []string
-	if relay := wt.clone.relay; relay != nil {
+	if relay := wt.clone.relay; relay != nil && from.owner == "" {
 		away = relay.elsewhere(r.To)
 	}
 	if err != nil && len(away) == 0 {
 		return nil, err
 	}
-	msg := &message{ID: id, spooled: spooled, Repository: repositoryOf(wt.clone.clone), At: d.now(), From: from.label, Sender: from.box, Kind: from.kind,
-		To: r.To, Urgent: r.Urgent, Text: r.Text}
-	answer := &MessageAnswer{ID: msg.ID, To: []string{}}
-	for _, each := range to {
-		msg.Unread = append(msg.Unread, each.box)
-		answer.To = append(answer.To, each.label)
-	}
+	msg := newMessage(wt.clone, &from, r, to, d.now())
+	msg.ID, msg.spooled = id, spooled
 	if len(to) > 0 {
 		if err := d.mail.send(msg); err != nil {
 			return nil, err
 		}
 	}
+	answer := msg.answer(to)
 	if len(away) > 0 {
 		by, session := d.asking(ctx, wt, caller)
 		if session && from.label != agentLabel(by.Key) {
@@ -456,7 +520,6 @@ func (d *daemon) post(ctx context.Context, wt *worktree, caller *socket.Caller, 
 			answer.To = append(answer.To, away...)
 		}
 	}
-	answer.Urgent = msg.Urgent
 	if spooled {
 		return answer, d.mail.note(id, msg.At)
 	}

@@ -176,11 +176,14 @@ func AuthorOf(caller *socket.Caller, live []LiveSession) gitlog.Author {
 		return gitlog.Author{By: gitlog.ByAgent}
 	}
 	if caller.Session != "" {
-		// The variable is Claude Code's. Where a live session has that id it says whose it is.
-		agent := "claude"
-		for _, s := range live {
-			if s.ID == caller.Session {
-				agent = s.Agent
+		agent := caller.SessionAgent
+		if agent == "" {
+			// The variable is Claude Code's. Where a live session has that id it says whose it is.
+			agent = "claude"
+			for _, s := range live {
+				if s.ID == caller.Session {
+					agent = s.Agent
+				}
 			}
 		}
 		return gitlog.Author{By: gitlog.ByAgent, Session: agent + ":" + caller.Session}
@@ -259,20 +262,15 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 	case "remember", "cache", "plan", "confirm", "forget", "sync", "team", "accept":
 	case "who", "hubs", "wait", "release", "take", "msg", "inbox", "watch", "present", "touched":
 		live = true
+	case "mcp":
+		if d.coordinator != nil {
+			return d.coordinator.Do(ctx, req.Op, req.Dir, req.Body)
+		}
+		fallthrough
 	default:
 		return nil, &MisuseError{Sentence: fmt.Sprintf("this daemon (version %s) does not know the operation %q", socket.Version, req.Op)}
 	}
-	root := d.clones.rootOf(req.Dir)
-	if root == "" {
-		repo, err := gitlog.FindRepository(ctx, req.Dir)
-		if err != nil {
-			return nil, err
-		}
-		if root = repo.Root; root == "" {
-			root = repo.CommonDir
-		}
-	}
-	wt, err := d.clones.find(ctx, root)
+	wt, err := d.worktreeOf(ctx, req.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -346,6 +344,21 @@ func (d *daemon) refusedMemory(ctx context.Context, wt *worktree, key sessionKey
 	if s != nil {
 		wt.clone.arbiter.declare(wt.party(ctx, key, "", person), gitlog.MemoryRefused, "", "", sessionKey{})
 	}
+}
+
+// worktreeOf returns the worktree that a directory is in, open.
+func (d *daemon) worktreeOf(ctx context.Context, dir string) (*worktree, error) {
+	root := d.clones.rootOf(dir)
+	if root == "" {
+		repo, err := gitlog.FindRepository(ctx, dir)
+		if err != nil {
+			return nil, err
+		}
+		if root = repo.Root; root == "" {
+			root = repo.CommonDir
+		}
+	}
+	return d.clones.find(ctx, root)
 }
 
 // isPrivate says whether a session shares no words.

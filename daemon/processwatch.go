@@ -114,5 +114,8 @@ func (d *daemon) processGone(key sessionKey) {
 		for _, a := range d.arbitrations.all() {
 			a.gone(key)
 		}
+		if d.coordinator != nil {
+			d.coordinator.Hear(SessionEvent{Session: key, Event: GoneEvent})
+		}
 	})
 }

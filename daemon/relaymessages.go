@@ -93,7 +93,10 @@ func (r *relayRepository) deliver(e *arbiter.Event, d relayDetail) {
 		r.mu.Unlock()
 	}
 	for _, a := range r.d.present(r.ctx, oc).here {
-		if d.To == toAll || a.called(d.To) {
+		if a.deaf || a.owner != "" && !e.Person {
+			continue
+		}
+		if d.To == toAll && !a.away || d.To != toAll && a.called(d.To) {
 			msg.Unread = append(msg.Unread, a.box)
 		}
 	}

@@ -96,6 +96,48 @@ func (a *arbitration) standing() *Standing {
 	return out
 }
 
+// WhoAnswer is what `who --json` prints, with the keys that it promises.
+type WhoAnswer struct {
+	Sessions []WhoSession `json:"sessions"`
+}
+
+// WhoSession is a session in a WhoAnswer, or a person at work.
+type WhoSession struct {
+	Session  string     `json:"session"`
+	Agent    string     `json:"agent"`
+	Member   string     `json:"member"`
+	Person   bool       `json:"person"`
+	Branch   string     `json:"branch"`
+	Worktree string     `json:"worktree"`
+	Intent   string     `json:"intent"`
+	Plan     string     `json:"plan"`
+	Decided  []string   `json:"decided"`
+	Claims   []WhoClaim `json:"claims"`
+	Waiting  []string   `json:"waiting"`
+}
+
+// WhoClaim is a claim in a WhoAnswer.
+type WhoClaim struct {
+	Path  string `json:"path"`
+	Until string `json:"until"` // RFC 3339
+	Hub   bool   `json:"hub"`
+}
+
+// Answer is the standing as programs read it.
+func (s *Standing) Answer() *WhoAnswer {
+	out := &WhoAnswer{Sessions: []WhoSession{}}
+	for _, each := range s.Sessions {
+		w := WhoSession{Session: each.Session, Agent: each.Agent, Member: each.Member, Person: each.Person, Branch: each.Branch,
+			Worktree: each.Worktree, Intent: each.Intent, Plan: each.Plan, Decided: append([]string{}, each.Decided...),
+			Claims: []WhoClaim{}, Waiting: append([]string{}, each.Waiting...)}
+		for _, k := range each.Claims {
+			w.Claims = append(w.Claims, WhoClaim{Path: k.Path, Until: timeText(k.Until), Hub: k.Hub})
+		}
+		out.Sessions = append(out.Sessions, w)
+	}
+	return out
+}
+
 // heldPath is the path of a claim as its holder spells it. mu is held.
 func (a *arbitration) heldPath(h arbiter.Hold) string {
 	if len(h.Detail) > 0 {

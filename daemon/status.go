@@ -28,6 +28,8 @@ type State struct {
 	Clones   []CloneState      `json:"clones"`
 	// Warnings are sentences about config.toml.
 	Warnings []string `json:"warnings"`
+	// Uncoordinated says why agents cannot coordinate although they should; absent: they can, or should not.
+	Uncoordinated string `json:"uncoordinated,omitempty"`
 }
 
 // SessionState is a session that is known.
@@ -83,6 +85,9 @@ func (d *daemon) report() *State {
 	now := d.now()
 	s := &State{Version: socket.Version, Process: os.Getpid(), Auto: d.options.Auto, Started: timeText(gitlog.MillisOf(d.started)),
 		Home: d.loc.Home, LastHook: map[string]string{}, Sessions: []SessionState{}, Clones: []CloneState{}, Warnings: d.config.warnings()}
+	if d.coordinator != nil {
+		s.Uncoordinated = d.coordinator.Problem()
+	}
 	d.state.mu.Lock()
 	s.Keys = d.state.file != nil
 	for agent, at := range d.state.lastHook {

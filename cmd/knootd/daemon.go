@@ -8,6 +8,7 @@ import (
 
 	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
+	"knoot.dev/knoot/mcpd"
 )
 
 func (c *console) daemonCommand() *ffcli.Command {
@@ -59,10 +60,12 @@ config.toml in ~/.knoot says [daemon] autostart = false.`,
 			}
 			return nil
 		}
-		return daemon.Run(ctx, daemon.Options{Getenv: c.getenv, Auto: *auto, Listening: func(at socket.Location) {
-			if !*auto {
-				fmt.Fprintf(c.stdout, "knoot %s listens on %s. Ctrl-C ends it.\n", socket.Version, at.Socket())
-			}
-		}})
+		return daemon.Run(ctx, daemon.Options{Getenv: c.getenv, Auto: *auto,
+			Coordinate: func(h *daemon.Host) daemon.Coordinator { return mcpd.New(h) },
+			Listening: func(at socket.Location) {
+				if !*auto {
+					fmt.Fprintf(c.stdout, "knoot %s listens on %s. Ctrl-C ends it.\n", socket.Version, at.Socket())
+				}
+			}})
 	})
 }

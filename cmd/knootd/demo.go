@@ -600,6 +600,11 @@ func (s *theatre) answerOf(ctx context.Context, clone, session string, p payload
 
 // startDaemon starts a daemon of one of the people, and waits until it listens.
 func (s *theatre) startDaemon(ctx context.Context, person string) error {
+	// The port that agents are told of is that of whoever plays the demo.
+	keys := filepath.Join(s.dir, "keys", person)
+	if err := errors.Join(os.MkdirAll(keys, 0o700), os.WriteFile(filepath.Join(keys, "config.toml"), []byte("[mcp]\nport = 0\n"), 0o600)); err != nil {
+		return err
+	}
 	daemon := exec.Command(filepath.Join(s.bin, "knoot"), "daemon")
 	daemon.Dir, daemon.Env = s.dir, s.environment(person)
 	var stderr bytes.Buffer

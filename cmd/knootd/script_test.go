@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -127,6 +128,10 @@ func makeShop(dir string, getenv func(string) string) error {
 }
 
 func startDaemon(ts *testscript.TestScript) {
+	config := filepath.Join(ts.Getenv("KNOOT_HOME"), "config.toml")
+	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
+		ts.Check(os.WriteFile(config, []byte("[mcp]\nport = 0\n"), 0o600)) // many scripts run at one time
+	}
 	cmd := exec.Command(filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "knoot"), "daemon")
 	cmd.Dir = ts.MkAbs(".")
 	for _, name := range []string{"PATH", "HOME", "KNOOT_HOME", "GIT_CONFIG_NOSYSTEM", "LC_ALL", "TMPDIR"} {

@@ -199,6 +199,9 @@ func (e *examination) lookAtDaemon(ctx context.Context, home *gitlog.Home) *daem
 	default:
 		e.missing("daemon", "`knoot daemon --install`, or `knoot daemon` in a terminal", "no daemon runs, and hooks may not start one")
 	}
+	if state != nil && state.Uncoordinated != "" {
+		e.bad("agents", "hooks and claims work all the same; nothing else to do if no agent uses knoot's tools", "%s", state.Uncoordinated)
+	}
 	return state
 }
 

@@ -45,7 +45,7 @@ intent, plan, decided, claims: [{path, until, hub}], waiting: [path]}]}.`,
 		case err != nil && !absent:
 			return err
 		case *asJSON:
-			return c.printJSON(whoJSON(standing))
+			return c.printJSON(standing.Answer())
 		case absent:
 			fmt.Fprintln(c.stdout, "Nobody is here: no daemon runs on this machine. A session's first hook starts it.")
 			return nil
@@ -91,48 +91,11 @@ func (c *console) whoWas(ctx context.Context, text string, asJSON bool) error {
 		})
 	standing.You = member(clone.Device().ID)
 	if asJSON {
-		return c.printJSON(whoJSON(standing))
+		return c.printJSON(standing.Answer())
 	}
 	fmt.Fprintf(c.stdout, "At %s, as far as the audit log of this clone goes.\n\n", at.In(c.now().Location()).Format("2006-01-02 15:04:05"))
 	c.printStanding(standing, at)
 	return nil
-}
-
-// whoSession and whoClaim are what `who --json` prints, with the keys that it promises.
-type whoSession struct {
-	Session  string     `json:"session"`
-	Agent    string     `json:"agent"`
-	Member   string     `json:"member"`
-	Person   bool       `json:"person"`
-	Branch   string     `json:"branch"`
-	Worktree string     `json:"worktree"`
-	Intent   string     `json:"intent"`
-	Plan     string     `json:"plan"`
-	Decided  []string   `json:"decided"`
-	Claims   []whoClaim `json:"claims"`
-	Waiting  []string   `json:"waiting"`
-}
-
-type whoClaim struct {
-	Path  string `json:"path"`
-	Until string `json:"until"`
-	Hub   bool   `json:"hub"`
-}
-
-func whoJSON(s *daemon.Standing) any {
-	out := struct {
-		Sessions []whoSession `json:"sessions"`
-	}{[]whoSession{}}
-	for _, each := range s.Sessions {
-		w := whoSession{Session: each.Session, Agent: each.Agent, Member: each.Member, Person: each.Person, Branch: each.Branch,
-			Worktree: each.Worktree, Intent: each.Intent, Plan: each.Plan, Decided: append([]string{}, each.Decided...),
-			Claims: []whoClaim{}, Waiting: append([]string{}, each.Waiting...)}
-		for _, k := range each.Claims {
-			w.Claims = append(w.Claims, whoClaim{Path: k.Path, Until: timeText(k.Until), Hub: k.Hub})
-		}
-		out.Sessions = append(out.Sessions, w)
-	}
-	return out
 }
 
 // timeText writes a time as all JSON of knoot's has it.

@@ -76,12 +76,13 @@ type Task struct {
 
 // Caller says who runs a command, for "person or agent" and for the session a fact belongs to.
 type Caller struct {
-	Session   string `json:"session,omitempty"`   // CLAUDE_CODE_SESSION_ID
-	Name      string `json:"name,omitempty"`      // KNOOT_AGENT
-	User      string `json:"user,omitempty"`      // KNOOT_USER
-	Agent     bool   `json:"agent,omitempty"`     // a marker of an agent is in the environment
-	Terminal  bool   `json:"terminal,omitempty"`  // stdin or stderr is a terminal
-	Ancestors []int  `json:"ancestors,omitempty"` // process ids, nearest first
+	Session      string `json:"session,omitempty"`       // CLAUDE_CODE_SESSION_ID
+	SessionAgent string `json:"session_agent,omitempty"` // whose the session is; "": Claude Code's
+	Name         string `json:"name,omitempty"`          // KNOOT_AGENT
+	User         string `json:"user,omitempty"`          // KNOOT_USER
+	Agent        bool   `json:"agent,omitempty"`         // a marker of an agent is in the environment
+	Terminal     bool   `json:"terminal,omitempty"`      // stdin or stderr is a terminal
+	Ancestors    []int  `json:"ancestors,omitempty"`     // process ids, nearest first
 }
 
 // Response answers a Request. Error is one sentence for a person, with the remedy; Code is for programs.

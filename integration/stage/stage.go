@@ -126,7 +126,8 @@ type Person struct {
 	Inside    []string // words before the daemon's command line: they say on which machine of a Network it runs
 }
 
-// NewPerson makes a person. Hooks that run for them start no daemon, unless the test writes another config.toml.
+// NewPerson makes a person. Hooks that run for them start no daemon, unless the test writes another config.toml, and a daemon's
+// agents coordinate at any port that is free.
 func NewPerson(t testing.TB, name string) *Person {
 	t.Helper()
 	home := Dir(t)
@@ -134,7 +135,7 @@ func NewPerson(t testing.TB, name string) *Person {
 	p.Write(filepath.Join(home, ".gitconfig"), fmt.Sprintf(
 		"[user]\n\tname = %s\n\temail = %s@example.org\n[init]\n\tdefaultBranch = main\n[commit]\n\tgpgSign = false\n", name, name))
 	check(t, os.Mkdir(p.KnootHome, 0o700))
-	p.Write(filepath.Join(p.KnootHome, "config.toml"), "[daemon]\nautostart = false\n")
+	p.Write(filepath.Join(p.KnootHome, "config.toml"), "[daemon]\nautostart = false\n[mcp]\nport = 0\n")
 	return p
 }
 
