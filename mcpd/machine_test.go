@@ -324,3 +324,8 @@ func (m *machine) hook(h socket.Hook) *socket.Answer {
 	}
 	return resp.Answer
 }
+
+// gone is the event of a session whose process has gone.
+func gone(session string) daemon.SessionEvent {
+	return daemon.SessionEvent{Session: daemon.SessionKey{Agent: "claude", ID: session}, Event: daemon.GoneEvent}
+}
