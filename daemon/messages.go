@@ -80,12 +80,13 @@ type reader struct {
 // but for what went to all, which it has itself. Nobody reads what they sent.
 func (r reader) in(msg *message) mailbox {
 	switch {
-	case msg.Sender != "" && (msg.Sender == r.session || msg.Sender == r.agent || msg.Sender == r.person):
+	case msg.Sender != "" && (msg.Sender == r.session || msg.Sender == r.agent):
+	case msg.Sender == r.person && msg.To == toAll: // whose person sent it knows
 	case r.session != "" && slices.Contains(msg.Unread, r.session):
 		return r.session
 	case r.agent != "" && slices.Contains(msg.Unread, r.agent):
 		return r.agent
-	case (r.session == "" || msg.To != toAll) && slices.Contains(msg.Unread, r.person):
+	case msg.Sender != r.person && (r.session == "" || msg.To != toAll) && slices.Contains(msg.Unread, r.person):
 		return r.person
 	}
 	return ""

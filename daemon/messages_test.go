@@ -281,3 +281,16 @@ func TestASessionHasTheMailOfItsPerson(t *testing.T) {
 		}
 	}
 }
+
+// What a person sends to their own session it reads.
+func TestAPersonWritesToTheirOwnSession(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	r.send(aPerson, "reviewer", "look at the tax first")
+	if got, want := r.inbox(another, false), []string{"ash@example.com: look at the tax first"}; !slices.Equal(got, want) {
+		t.Errorf("it reads %q, want %q", got, want)
+	}
+	r.send(aPerson, "all", "main is red")
+	if got := r.inbox(another, false); len(got) > 0 {
+		t.Errorf("whose person sent it reads %q", got)
+	}
+}

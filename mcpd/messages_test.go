@@ -114,6 +114,10 @@ func TestKnootMsgAndTheToolsShareTheMailbox(t *testing.T) {
 	if len(got) != 1 || !strings.HasSuffix(got[0], ": from a command") {
 		t.Errorf("alice reads %q", got)
 	}
+	alice.call("send-message", args{"to": "ash", "message": "from a tool"}, nil)
+	if out := m.Knoot(m.repo, "inbox", "--json"); !strings.Contains(out, "from a tool") {
+		t.Errorf("her person reads %s", out)
+	}
 }
 
 // A session and an agent with a name are one, once they are bound.
