@@ -119,6 +119,7 @@ func (s *Server) get(w http.ResponseWriter, req *http.Request, id string) {
 	stream := newStreamWriter(w, s.keepAlive)
 	defer stream.finish()
 	stream.Header().Set("Content-Type", "text/event-stream")
+	stream.Header().Set("Connection", "close") // with the stream: one that was replaced leaves nothing behind
 	stream.WriteHeader(http.StatusOK)
 	if _, err := stream.Write(sign); err != nil {
 		return

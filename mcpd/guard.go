@@ -77,7 +77,6 @@ func (s *Server) readBody(w http.ResponseWriter, req *http.Request, next http.Ha
 		s.refuse(w, req, http.StatusRequestEntityTooLarge, "the body is too large")
 		return
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		w.Header().Set("Connection", "close")
 		s.refuse(w, req, http.StatusRequestTimeout, "the body came too slowly")
 		return
 	case err != nil:
@@ -104,6 +103,7 @@ func (s *Server) refuse(w http.ResponseWriter, req *http.Request, status int, wh
 	if news {
 		s.host.Log().Warn("a request was refused", "why", why, "status", status, "method", req.Method, "path", cut(req.URL.Path, 100))
 	}
+	w.Header().Set("Connection", "close") // whoever is refused keeps no connection
 	http.Error(w, why, status)
 }
 

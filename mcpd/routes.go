@@ -11,8 +11,12 @@ import (
 func (s *Server) handler(address string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/mcp", s.serveMCP)
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, health{"ok"}) })
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close") // nobody whom this server does not know keeps one
+		writeJSON(w, health{"ok"})
+	})
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Connection", "close")
 		writeJSON(w, served{Name: "knoot", Version: socket.Version, Served: []string{"/mcp", "/health", "/api/v1/agent/status", "/api/v1/agent/register"}})
 	})
 	mux.HandleFunc("GET /api/v1/agent/status", s.serveStatus)

@@ -152,6 +152,8 @@ func TestMisuse(t *testing.T) {
 		"take":                     "knoot take PATH",
 		"msg all":                  "knoot msg TO TEXT",
 		"inbox now":                "takes no argument",
+		"mcp config":               "claude --agent NAME",
+		"mcp config claude":        "--agent NAME",
 		"join a b":                 "one key",
 		"trust --roster 12":        "64 hex digits",
 	} {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"knoot.dev/knoot/gitlog"
+)
+
+// codexTable is the table of Codex's configuration that says how knoot's tools are reached.
+const codexTable = "mcp_servers.knoot"
+
+// codexText is that table. Codex asks before each call of a tool, and with nobody to ask cancels it, unless it is told that these are
+// approved; what they may do is the same as what knoot's commands do.
+func codexText(config clientConfig) string {
+	return fmt.Sprintf("[%s]\nurl = %q\nhttp_headers = { Authorization = %q }\ndefault_tools_approval_mode = \"approve\"\n", codexTable, config.URL, config.Headers["Authorization"])
+}
+
+func (c *console) configureCodex(agent string, config clientConfig, write bool) error {
+	folder := c.getenv("CODEX_HOME")
+	if folder == "" {
+		home := c.getenv("HOME")
+		if home == "" {
+			return errors.New("neither CODEX_HOME nor HOME is set, so Codex's configuration is nowhere")
+		}
+		folder = filepath.Join(home, ".codex")
+	}
+	path := filepath.Join(folder, "config.toml")
+	if !write {
+		fmt.Fprintf(c.stdout, "This belongs into %s, which nobody else may read: it holds a secret of %s's.\n\n%s", c.homely(path), agent, codexText(config))
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	fresh, err := withCodexTable(string(text), codexText(config))
+	if err != nil {
+		return fmt.Errorf("%s: %w; without --write this prints what to put there", path, err)
+	}
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("cannot make %s: %w", folder, err)
+	}
+	target := path
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		target = real
+	}
+	if err := gitlog.ReplaceFile(target, []byte(fresh), 0o600); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	fmt.Fprintf(c.stdout, "Codex connects as %s from its next start, in every repository (%s).\n", agent, c.homely(path))
+	return nil
+}
+
+// codexHeader is the header of a table; the name may be quoted or spaced in ways that Codex does not write, and those are not ours.
+var codexHeader = regexp.MustCompile(`(?m)^[ \t]*\[`)
+
+// withCodexTable returns a configuration with knoot's table, in the place of the one that stands in it; every other line is as it was.
+func withCodexTable(text, table string) (string, error) {
+	if strings.Contains(text, "\r") {
+		return "", errors.New("its lines end as on Windows")
+	}
+	var before map[string]any
+	if _, err := toml.Decode(text, &before); err != nil {
+		return "", errors.New("it does not parse: mend it first")
+	}
+	kept, rest := "", text
+	for rest != "" {
+		part := rest
+		if at := codexHeader.FindStringIndex(rest[1:]); at != nil {
+			part = rest[:at[0]+1]
+		}
+		rest = rest[len(part):]
+		head := strings.TrimSpace(part)
+		if !strings.HasPrefix(head, "["+codexTable+"]") && !strings.HasPrefix(head, "["+codexTable+".") {
+			kept += part
+		}
+	}
+	if kept != "" && !strings.HasSuffix(kept, "\n") {
+		kept += "\n"
+	}
+	if kept != "" && !strings.HasSuffix(kept, "\n\n") {
+		kept += "\n"
+	}
+	fresh := kept + table
+	var after map[string]any
+	if _, err := toml.Decode(fresh, &after); err != nil {
+		return "", errors.New("knoot stands in it already, in a way that cannot be replaced: remove that first")
+	}
+	return fresh, nil
+}
