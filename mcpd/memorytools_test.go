@@ -3,6 +3,7 @@ package mcpd
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,15 +86,17 @@ func TestPlansAreSeenByOthers(t *testing.T) {
 func TestClaimIsAllOrNone(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
-	now := time.Now()
+	began := time.Now()
+	var passed atomic.Int64
+	pass := func(d time.Duration) { passed.Add(int64(d)) }
 	m.stop()
-	m.clock = func() time.Time { return now }
+	m.clock = func() time.Time { return began.Add(time.Duration(passed.Load())) }
 	m.start()
 	alice, bob := m.agent("alice", "cursor", m.repo), m.agent("bob", "gemini", m.repo)
 	var answer daemon.ClaimAnswer
 	alice.call("claim", args{"paths": []string{"src/billing.js", "src/tax.js"}}, &answer)
 	until, err := time.Parse(time.RFC3339, answer.Until)
-	if !answer.Granted || err != nil || until.Sub(now).Round(time.Second) != 10*time.Minute || len(answer.Denied) != 0 {
+	if !answer.Granted || err != nil || until.Sub(began).Round(time.Second) != 10*time.Minute || len(answer.Denied) != 0 {
 		t.Fatalf("alice is answered %+v", answer)
 	}
 	bob.call("claim", args{"paths": []string{"src/free.js", "src/tax.js"}}, &answer)
@@ -108,9 +111,9 @@ func TestClaimIsAllOrNone(t *testing.T) {
 		}
 	}
 	// Any call renews: after 16 minutes alice's lease lives by the call after 8.
-	now = now.Add(8 * time.Minute)
+	pass(8 * time.Minute)
 	alice.call("list-agents", nil, nil)
-	now = now.Add(8 * time.Minute)
+	pass(8 * time.Minute)
 	bob.call("claim", args{"paths": []string{"src/tax.js"}}, &answer)
 	if answer.Granted {
 		t.Error("a call does not renew what its agent holds")
@@ -125,7 +128,7 @@ func TestClaimIsAllOrNone(t *testing.T) {
 	if !answer.Granted {
 		t.Errorf("released, bob is answered %+v", answer)
 	}
-	now = now.Add(11 * time.Minute)
+	pass(11 * time.Minute)
 	bob.call("claim", args{"paths": []string{"src/billing.js"}}, &answer) // nobody was heard of
 	if !answer.Granted {
 		t.Errorf("after its lease bob is answered %+v", answer)
