@@ -3,37 +3,9 @@ package daemon
 import (
 	"crypto/sha256"
 
-	"github.com/fxamacker/cbor/v2"
-
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/gitlog"
 )
-
-// relayDetail is what is sealed beside tokens: what other machines show of an event. The keys of what does not apply are absent.
-type relayDetail struct {
-	Path    []byte `cbor:"1,keyasint,omitempty"` // as it is spelled
-	Branch  string `cbor:"2,keyasint,omitempty"` // full ref name
-	Agent   string `cbor:"3,keyasint,omitempty"` // of the session, as hooks name it
-	Session string `cbor:"4,keyasint,omitempty"` // its id
-	Name    string `cbor:"5,keyasint,omitempty"` // KNOOT_AGENT
-	Owner   string `cbor:"6,keyasint,omitempty"` // the address of its person
-	Private bool   `cbor:"7,keyasint,omitempty"`
-	Text    string `cbor:"8,keyasint,omitempty"` // an intent, a plan, a message
-	// Of a message: its id, whom the sender named, and whether it holds a turn open.
-	ID     string `cbor:"9,keyasint,omitempty"`
-	To     string `cbor:"10,keyasint,omitempty"`
-	Urgent bool   `cbor:"11,keyasint,omitempty"`
-	// Of MemoryPublished: the files of the segment, in room order, as they are stored.
-	Segment [][]byte `cbor:"12,keyasint,omitempty"`
-}
-
-func (d relayDetail) encode() []byte {
-	text, err := cbor.Marshal(d)
-	if err != nil {
-		return nil // bytes, texts and a truth always encode
-	}
-	return text
-}
 
 const (
 	// maxRelayNames bounds the names that are remembered; with more all are forgotten, and found again as they come up.
@@ -243,11 +215,11 @@ func openDetail(b *gitlog.Blinding, sealed []byte) *openedDetail {
 	if err != nil {
 		return nil
 	}
-	o := &openedDetail{header: h}
-	if cbor.Unmarshal(text, &o.detail) != nil {
+	d, err := decodeDetail(text)
+	if err != nil {
 		return nil
 	}
-	return o
+	return &openedDetail{header: h, detail: d}
 }
 
 // belongs says whether a detail was sealed for what came with it.

@@ -20,6 +20,7 @@ import (
 
 	"filippo.io/age"
 	"github.com/fxamacker/cbor/v2"
+	"golang.org/x/crypto/chacha20poly1305"
 )
 
 // TestMakeVectors writes the vectors that are not there yet. Each states its outcome here, by hand; that this package
@@ -40,6 +41,8 @@ func TestMakeVectors(t *testing.T) {
 
 	addVectors(t, "roster.json", makeTeamVectors(t), func(v rosterVector) string { return v.Name })
 	addVectors(t, "request.json", makeRequestVectors(t), func(v requestVector) string { return v.Name })
+	addVectors(t, "live.json", makeLiveVectors(t, x), func(v liveVector) string { return v.Name })
+	addVectors(t, "grant.json", makeGrantVectors(t, x), func(v grantVector) string { return v.Name })
 
 	file := entryVectors{Team: bytes.Repeat([]byte{0x11}, 32), Repository: bytes.Repeat([]byte{0x22}, 16)}
 	if data, err := os.ReadFile(filepath.Join(vectorFolder, "entry.json")); err == nil {
@@ -1067,5 +1070,97 @@ func makeRequestVectors(t *testing.T) []requestVector {
 	plain("an empty name", "open", "type", func(_, x intMap) { x[1] = "" })
 	plain("a name over 256 bytes", "open", "too-large", func(_, x intMap) { x[1] = strings.Repeat("x", 257) })
 	plain("texts that are not sealed", "open", "stanza", func(p, _ intMap) { p[7] = []byte("Bob") })
+	return vectors
+}
+
+func makeLiveVectors(t *testing.T, x *fixture) []liveVector {
+	key, thief := x.ring[RoomEpoch{x.roster.General, 1}], newDevice(t)
+	full := intMap{1: uint64(1), 2: x.team[:], 3: x.repository[:], 4: x.roster.General[:], 5: uint64(1), 6: id16(6), 7: uint64(ClaimAcquired), 8: uint64(1_700_000_000_000 << 10),
+		9: uint64(1_700_000_000_000)}
+	text := encodeCBOR(intMap{1: []byte("src/auth.js"), 2: "refs/heads/main"})
+	var vectors []liveVector
+	add := func(name, step, fault string, data []byte, open epochVector) {
+		vectors = append(vectors, liveVector{Name: name, Live: data, Key: hexBytes(publicKey(x.device)), Open: open, Step: step, Error: fault})
+	}
+	open := epochVector{key.Room[:], 1, key.text}
+	forged := func(header intMap, signer *Device, kid DeviceID, context signingContext, spoil func([]byte)) []byte {
+		live, err := key.LiveKey(x.team)
+		if err != nil {
+			t.Fatal(err)
+		}
+		aead, err := chacha20poly1305.NewX(live[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		protected := encodeCBOR(map[any]any{labelAlgorithm: algorithmEdDSA, labelKeyID: kid[:], labelLive: header})
+		nonce := id16(9)
+		nonce = append(nonce, nonce[:8]...)
+		sealed := aead.Seal(nonce, nonce, text, protected)
+		if spoil != nil {
+			spoil(sealed)
+		}
+		data, err := sign(signer.Sign, context, protected, sealed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return data
+	}
+	ours := func(header intMap) []byte { return forged(header, x.device, x.device.ID, liveContext, nil) }
+	add("a live payload", "", "", ours(full), open)
+	vectors[0].Header = &liveHeaderVector{Device: x.device.ID[:], Team: x.team[:], Repository: x.repository[:], Session: id16(6), Kind: uint64(ClaimAcquired),
+		Counter: 1_700_000_000_000 << 10, Time: 1_700_000_000_000}
+	vectors[0].Text = text
+	add("with a key that may be ignored", "", "", ours(with(full, 64, true)), open)
+	vectors[1].Text = text
+	add("of version 2", "parse", "newer", ours(with(full, 1, uint64(2))), open)
+	add("with key 10", "parse", "newer", ours(with(full, 10, true)), open)
+	for k := uint64(1); k <= 9; k++ {
+		add(fmt.Sprintf("without key %d", k), "parse", "missing", ours(without(full, k)), open)
+	}
+	add("with counter 0", "parse", "value", ours(with(full, 8, uint64(0))), open)
+	add("with half a token", "parse", "type", ours(with(full, 6, id16(6)[:8])), open)
+	add("over 48 KiB", "parse", "too-large", make([]byte, maxLive+1), open)
+	add("signed by another", "open", "signature", forged(full, thief, x.device.ID, liveContext, nil), open)
+	add("kid of another", "open", "key-id", forged(full, thief, thief.ID, liveContext, nil), open)
+	add("signed as a grant", "open", "signature", forged(full, x.device, x.device.ID, grantContext, nil), open)
+	add("for another epoch", "open", "epoch", ours(with(full, 5, uint64(2))), open)
+	add("for another room", "open", "epoch", ours(with(full, 4, id16(4)[:8])), open)
+	add("with a byte of the ciphertext changed", "open", "seal", forged(full, x.device, x.device.ID, liveContext, func(b []byte) { b[30] ^= 1 }), open)
+	add("under another key", "open", "seal", ours(full), epochVector{key.Room[:], 1, thief.Age.String()})
+	return vectors
+}
+
+func makeGrantVectors(t *testing.T, x *fixture) []grantVector {
+	relay, other := newDevice(t), newDevice(t)
+	full := intMap{1: uint64(1), 2: x.team[:], 3: x.repository[:], 4: id16(4), 5: x.device.ID[:], 6: id16(6), 7: id16(7), 8: id16(8), 9: id16(9), 10: uint64(1),
+		11: uint64(1_700_000_000), 12: uint64(12), 13: uint64(1_700_000_600_000)}
+	var vectors []grantVector
+	add := func(name, fault string, payload intMap, signer *Device, kid DeviceID, context signingContext) {
+		data, err := sign(signer.Sign, context, encodeCBOR(map[any]any{labelAlgorithm: algorithmEdDSA, labelKeyID: kid[:]}), encodeCBOR(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := grantVector{Name: name, Grant: data, Relay: hexBytes(publicKey(relay)), Error: fault}
+		if fault == "" {
+			v.Means = map[string]string{"team": x.team.String(), "repository": x.repository.String(), "claim": hex.EncodeToString(id16(4)), "device": x.device.ID.String(),
+				"session": hex.EncodeToString(id16(6)), "path": hex.EncodeToString(id16(7)), "branch": hex.EncodeToString(id16(8)),
+				"worktree": hex.EncodeToString(id16(9)), "class": "1", "term": "1700000000", "seq": "12", "until": "1700000600000"}
+		}
+		vectors = append(vectors, v)
+	}
+	ours := func(name, fault string, payload intMap) { add(name, fault, payload, relay, relay.ID, grantContext) }
+	ours("a grant", "", full)
+	ours("with a key that may be ignored", "", with(full, 64, true))
+	ours("of version 2", "newer", with(full, 1, uint64(2)))
+	ours("with key 14", "newer", with(full, 14, true))
+	ours("of a class of later", "newer", with(full, 10, uint64(4)))
+	for k := uint64(1); k <= 13; k++ {
+		ours(fmt.Sprintf("without key %d", k), "missing", without(full, k))
+	}
+	ours("with half a token", "type", with(full, 7, id16(7)[:8]))
+	ours("over 1 KiB", "too-large", with(full, 64, make([]byte, maxGrant)))
+	add("signed by another", "signature", full, other, relay.ID, grantContext)
+	add("of another relay", "key-id", full, other, other.ID, grantContext)
+	add("signed as a live payload", "signature", full, relay, relay.ID, liveContext)
 	return vectors
 }

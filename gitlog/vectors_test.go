@@ -65,6 +65,7 @@ var faults = map[string]error{
 	"state":             errState,
 	"roster-behind":     ErrRosterBehind,
 	"not-admitted":      errNotAdmitted,
+	"seal":              errLiveSeal,
 }
 
 // hexBytes is a list of hex strings and runs {"byte": "00", "times": 65536} to be joined, or just one hex string.
@@ -230,6 +231,36 @@ type requestVector struct {
 	Words   string            `json:"fingerprint,omitempty"`
 	Step    string            `json:"step,omitempty"` // parse or open: where the error comes
 	Error   string            `json:"error,omitempty"`
+}
+
+type liveVector struct {
+	Name string      `json:"name"`
+	Live hexBytes    `json:"live"`
+	Key  hexBytes    `json:"key"`   // the device's, to verify with
+	Open epochVector `json:"epoch"` // to open with
+
+	Header *liveHeaderVector `json:"header,omitempty"`
+	Text   hexBytes          `json:"text,omitempty"`
+	Step   string            `json:"step,omitempty"` // parse or open: where the error comes
+	Error  string            `json:"error,omitempty"`
+}
+
+type liveHeaderVector struct {
+	Device     hexBytes `json:"device"`
+	Team       hexBytes `json:"team"`
+	Repository hexBytes `json:"repository"`
+	Session    hexBytes `json:"session"`
+	Kind       uint64   `json:"kind"`
+	Counter    uint64   `json:"counter"`
+	Time       uint64   `json:"time"`
+}
+
+type grantVector struct {
+	Name  string            `json:"name"`
+	Grant hexBytes          `json:"grant"`
+	Relay hexBytes          `json:"relay"`           // its key
+	Means map[string]string `json:"means,omitempty"` // tokens and ids in hex, numbers in decimal
+	Error string            `json:"error,omitempty"`
 }
 
 func readVectors[T any](t testing.TB, file string) T {
@@ -483,4 +514,57 @@ func (v *requestVector) run(t *testing.T) (step string, err error) {
 		t.Errorf("fingerprint %s, want %s", got, v.Words)
 	}
 	return "", nil
+}
+
+func TestLiveVectors(t *testing.T) {
+	for _, v := range readVectors[[]liveVector](t, "live.json") {
+		t.Run(v.Name, func(t *testing.T) {
+			step, err := v.run(t)
+			checkFault(t, err, v.Error)
+			if v.Error != "" && step != v.Step {
+				t.Errorf("failed at %q, want %q", step, v.Step)
+			}
+		})
+	}
+}
+
+func (v *liveVector) run(t *testing.T) (step string, err error) {
+	l, err := ParseLive(v.Live)
+	if err != nil {
+		return "parse", err
+	}
+	if v.Header != nil {
+		want := LiveHeader{Device: DeviceID(v.Header.Device), Team: TeamID(v.Header.Team), Repository: RepositoryID(v.Header.Repository),
+			RoomEpoch: RoomEpoch{RoomID(v.Open.Room), v.Open.Epoch}, Session: Token(v.Header.Session), Kind: EntryKind(v.Header.Kind),
+			Counter: v.Header.Counter, Time: Millis(v.Header.Time)}
+		if l.LiveHeader != want {
+			t.Errorf("the header is %+v, want %+v", l.LiveHeader, want)
+		}
+	}
+	text, err := l.Open(ed25519.PublicKey(v.Key), v.Open.key(t))
+	if err != nil {
+		return "open", err
+	}
+	if !bytes.Equal(text, v.Text) {
+		t.Errorf("opens to %x, want %x", text, v.Text)
+	}
+	return "", nil
+}
+
+func TestGrantVectors(t *testing.T) {
+	for _, v := range readVectors[[]grantVector](t, "grant.json") {
+		t.Run(v.Name, func(t *testing.T) {
+			g, err := ReadGrant(v.Grant, ed25519.PublicKey(v.Relay))
+			checkFault(t, err, v.Error)
+			if err == nil && fmt.Sprint(meansOf(g)) != fmt.Sprint(v.Means) {
+				t.Errorf("it means %v, want %v", meansOf(g), v.Means)
+			}
+		})
+	}
+}
+
+func meansOf(g *Grant) map[string]string {
+	return map[string]string{"team": g.Team.String(), "repository": g.Repository.String(), "claim": hex.EncodeToString(g.Claim[:]), "device": g.Device.String(),
+		"session": hex.EncodeToString(g.Session[:]), "path": hex.EncodeToString(g.Path[:]), "branch": hex.EncodeToString(g.Branch[:]),
+		"worktree": hex.EncodeToString(g.Worktree[:]), "class": fmt.Sprint(g.Class), "term": fmt.Sprint(g.Term), "seq": fmt.Sprint(g.Seq), "until": fmt.Sprint(uint64(g.Until))}
 }
