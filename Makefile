@@ -63,6 +63,14 @@ blind: ## a day's words, looked for in all that a relay has and shows
 	$(GO) test ./arbiter/relay -run TestTheRelayLearnsNothing -count=1 -v
 	$(GO) test ./integration -run TestARelaySeesNothingOfADay -count=1 -v
 
+.PHONY: hostile
+hostile: ## 10,000 connections that want into a relay, or want others out
+	KNOOT_HOSTILE=10000 $(GO) test ./arbiter/relay -run TestAHostileCrowd -count=1 -v
+
+.PHONY: soak
+soak: ## a relay under steady load for KNOOT_SOAK (1h): its memory does not grow
+	KNOOT_SOAK=$${KNOOT_SOAK:-1h} $(GO) test ./arbiter/relay -run TestMemoryDoesNotGrow -count=1 -v -timeout 25h
+
 .PHONY: replay
 replay: ## a session of 1,000 turns among 20 others: what it is told, in figures
 	KNOOT_TURNS=1000 $(GO) test ./daemon -run TestALongSessionAmongMany -count=1 -v -timeout 30m

@@ -22,6 +22,7 @@ type connection struct {
 	key    ed25519.PublicKey
 	device *device
 	log    *slog.Logger
+	known  func() // the connection has opened a repository
 
 	mu     sync.Mutex
 	opened map[gitlog.RepositoryID]*opened
@@ -49,12 +50,12 @@ type device struct {
 const helloTime = 5 * time.Second
 
 // serveConnection speaks with one client until the connection ends.
-func (s *Server) serveConnection(conn wire.Conn, greeted *greeting) {
+func (s *Server) serveConnection(conn wire.Conn, greeted func()) {
 	c := &connection{server: s, conn: conn, key: conn.Peer(), opened: map[gitlog.RepositoryID]*opened{}}
 	id := gitlog.DeviceIDOf(c.key)
 	c.log = s.log.With("device", id.String(), "from", conn.Addr().String(), "transport", conn.Transport())
 	software, err := c.greet()
-	greeted.over()
+	greeted()
 	if err != nil {
 		s.metrics.refused.Add(1)
 		c.log.Debug("connection without hello", "error", err)
@@ -67,6 +68,8 @@ func (s *Server) serveConnection(conn wire.Conn, greeted *greeting) {
 		return
 	}
 	defer s.leave(c)
+	c.known = s.strangers.enter(closing(func() { go conn.Close(wire.TooMany, "others came that may have more to say") }))
+	defer c.known()
 	s.metrics.accepted[map[string]int{"quic": 0, "tcp": 1}[conn.Transport()]].Add(1)
 	c.log.Info("connected", "software", software)
 	var streams sync.WaitGroup
@@ -324,6 +327,7 @@ func (c *connection) serveOpen(stream wire.Stream, m *wire.Open, asked func()) (
 		delete(c.opened, m.Repository)
 		c.mu.Unlock()
 	}()
+	c.known()
 	l := &listener{device: c.device.id, wake: make(chan struct{}, 1)}
 	o, fault := r.open(m.Position, l)
 	if fault != nil {

@@ -72,7 +72,7 @@ func TestMalformedMessages(t *testing.T) {
 // Sockets that say nothing, or garbage, or huge lengths are dropped, and do not keep others out.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
-	h := newHost(t, func(o *Options) { o.Limits.Handshakes = 20 })
+	h := newHost(t, func(o *Options) { o.Limits.Handshakes = 10 })
 	c := newCrew(t, 0)
 	var silent []net.Conn
 	for i := range 40 {
@@ -89,6 +89,12 @@ func TestHalfOpenConnections(t *testing.T) {
 		}
 		silent = append(silent, conn)
 	}
+	// Who comes now is let in, over both.
+	for _, transport := range []string{"tcp", "quic"} {
+		if _, err := wire.Ask(within(t), dial(t, h, transport, c.founder), &wire.Ping{}); err != nil {
+			t.Errorf("over %s: %v", transport, err)
+		}
+	}
 	udp, err := net.Dial("udp", h.address)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +105,7 @@ func TestHalfOpenConnections(t *testing.T) {
 		_, _ = rand.Read(noise)
 		_, _ = udp.Write(noise)
 	}
-	// Those beyond the limit are closed at once, the others when their time for a handshake is over.
+	// Those beyond the limit go as others come, the rest when their time for a handshake is over.
 	for _, conn := range silent {
 		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
 		if _, err := io.Copy(io.Discard, conn); errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "timeout") {
@@ -192,10 +198,10 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-	t.Run("connections", func(t *testing.T) {
+	t.Run("connections of a device", func(t *testing.T) {
 		t.Parallel()
-		h := newHost(t, func(o *Options) { o.Limits.PerDevice, o.Limits.Connections = 2, 3 })
-		c := newCrew(t, 1)
+		h := newHost(t, func(o *Options) { o.Limits.PerDevice = 2 })
+		c := newCrew(t, 0)
 		first, second, third := dial(t, h, "quic", c.founder), dial(t, h, "tcp", c.founder), dial(t, h, "quic", c.founder)
 		<-first.Done()
 		if !isClosed(first.Err(), wire.TooMany) {
@@ -206,11 +212,40 @@ func TestLimits(t *testing.T) {
 				t.Errorf("a newer one: %v", err)
 			}
 		}
-		dial(t, h, "tcp", c.devices[1])
+	})
+	t.Run("connections", func(t *testing.T) {
+		t.Parallel()
+		h := newHost(t, func(o *Options) { o.Limits.Connections = 3 })
+		c := newCrew(t, 2)
+		for _, d := range c.devices {
+			newLink(t, h, c, d)
+		}
 		last := dial(t, h, "tcp", drawDevice(t)) // it is told after hello
 		<-last.Done()
 		if !isClosed(last.Err(), wire.TooMany) {
 			t.Errorf("one more than the relay takes ends with %v", last.Err())
+		}
+	})
+	t.Run("strangers", func(t *testing.T) {
+		t.Parallel()
+		h := newHost(t, func(o *Options) { o.Limits.Connections = 8 })
+		c := newCrew(t, 1)
+		a := newLink(t, h, c, c.devices[0])
+		var strangers []wire.Conn
+		for i := range 5 {
+			strangers = append(strangers, dial(t, h, []string{"quic", "tcp"}[i%2], drawDevice(t)))
+		}
+		for _, conn := range strangers[:3] { // two may be there
+			<-conn.Done()
+			if !isClosed(conn.Err(), wire.TooMany) {
+				t.Errorf("the stranger who is there longest ends with %v", conn.Err())
+			}
+		}
+		b := newLink(t, h, c, c.devices[1])
+		for _, l := range []*link{a, b} {
+			if got := l.claim("s", l.device.ID.String()); got.Outcome != wire.Granted {
+				t.Errorf("who is known is answered %+v", got)
+			}
 		}
 	})
 	t.Run("repositories and teams", func(t *testing.T) {

@@ -22,11 +22,15 @@ import (
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/gitlog"
+	"knoot.dev/knoot/integration/stage"
 )
 
 func TestMain(m *testing.M) {
 	beChild()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		stage.Leave()
+		os.Exit(code)
+	}))
 }
 
 // crew is a team in the making, as its members' clones have it.

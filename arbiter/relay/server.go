@@ -72,7 +72,9 @@ type Server struct {
 	life context.Context // ends when the relay drains
 	end  context.CancelFunc
 
-	handshakes atomic.Int64
+	handshakes atomic.Int64 // over QUIC, of connections that have not said hello
+	greeting   lobby        // over TCP, likewise
+	strangers  lobby        // connections that said hello and never opened a repository: anybody can make up a key
 
 	mu          sync.Mutex
 	teams       map[gitlog.TeamID]*team
@@ -92,6 +94,7 @@ func New(options Options) (*Server, error) {
 		comeBack: time.Second, devices: map[gitlog.DeviceID]*device{}, connections: map[*connection]struct{}{},
 	}
 	s.life, s.end = context.WithCancel(context.Background())
+	s.greeting.most, s.strangers.most = options.Limits.Handshakes, 1+options.Limits.Connections/8
 	if s.mono == nil {
 		start := time.Now()
 		s.mono = func() time.Duration { return time.Since(start) }
@@ -358,8 +361,8 @@ func (s *Server) Serve(ctx context.Context, sockets *Sockets) error {
 				return nil, errors.New("too many connections at once")
 			}
 			s.handshakes.Add(1)
-			greeted := &greeting{count: &s.handshakes}
-			context.AfterFunc(ctx, greeted.over)
+			greeted := sync.OnceFunc(func() { s.handshakes.Add(-1) })
+			context.AfterFunc(ctx, greeted)
 			return context.WithValue(ctx, greetingKey{}, greeted), nil
 		},
 	}
@@ -398,14 +401,7 @@ func (s *Server) Close() {
 	}
 }
 
-// greeting counts a connection among those that have not said hello, once.
-type greeting struct {
-	once  sync.Once
-	count *atomic.Int64
-}
-
-func (g *greeting) over() { g.once.Do(func() { g.count.Add(-1) }) }
-
+// greetingKey finds in a connection's context what says that it is greeted.
 type greetingKey struct{}
 
 func (s *Server) acceptQUIC(listener *quic.Listener, work *sync.WaitGroup) {
@@ -414,7 +410,7 @@ func (s *Server) acceptQUIC(listener *quic.Listener, work *sync.WaitGroup) {
 		if err != nil {
 			return
 		}
-		greeted := conn.Context().Value(greetingKey{}).(*greeting)
+		greeted := conn.Context().Value(greetingKey{}).(func())
 		work.Go(func() { s.serveConnection(wire.NewQUIC(conn), greeted) })
 	}
 }
@@ -430,17 +426,11 @@ func (s *Server) acceptTCP(listener net.Listener, config *tls.Config, work *sync
 			time.Sleep(50 * time.Millisecond) // too many open files: it passes
 			continue
 		}
-		if s.handshakes.Add(1) > int64(s.options.Limits.Handshakes) {
-			s.handshakes.Add(-1)
-			s.metrics.refused.Add(1)
-			_ = raw.Close()
-			continue
-		}
-		greeted := &greeting{count: &s.handshakes}
+		greeted := s.greeting.enter(raw)
 		work.Go(func() {
 			conn, err := wire.AcceptTCP(s.life, raw, config)
 			if err != nil {
-				greeted.over()
+				greeted()
 				s.metrics.refused.Add(1)
 				s.log.Debug("handshake", "from", raw.RemoteAddr().String(), "error", err)
 				return

@@ -30,12 +30,15 @@ var built struct {
 
 // Run runs the tests and removes the executables that they had built. TestMain calls it.
 func Run(m *testing.M) int {
-	defer func() {
-		if built.dir != "" {
-			os.RemoveAll(built.dir)
-		}
-	}()
+	defer Leave()
 	return m.Run()
+}
+
+// Leave removes the executables that were built, for a TestMain that does not call Run.
+func Leave() {
+	if built.dir != "" {
+		os.RemoveAll(built.dir)
+	}
 }
 
 // Executables returns a folder that holds knoot and knootd, linked as the given version. They are built once a test program.
