@@ -68,8 +68,9 @@ hostile: ## 10,000 connections that want into a relay, or want others out
 	KNOOT_HOSTILE=10000 $(GO) test ./arbiter/relay -run TestAHostileCrowd -count=1 -v
 
 .PHONY: soak
-soak: ## a relay under steady load for KNOOT_SOAK (1h): its memory does not grow
+soak: ## a relay under full load, and one with daemons at work, for KNOOT_SOAK (1h) each: their memory does not grow
 	KNOOT_SOAK=$${KNOOT_SOAK:-1h} $(GO) test ./arbiter/relay -run TestMemoryDoesNotGrow -count=1 -v -timeout 25h
+	KNOOT_SOAK=$${KNOOT_SOAK:-1h} $(GO) test ./integration -run TestSteadyWorkNeedsNoMoreMemory -count=1 -v -timeout 25h
 
 .PHONY: replay
 replay: ## a session of 1,000 turns among 20 others: what it is told, in figures
