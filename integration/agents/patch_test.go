@@ -2,6 +2,7 @@ package agents
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,15 +12,16 @@ import (
 
 	"pgregory.net/rapid"
 
-	"knoot.dev/knoot/hook/patch"
+	"knoot.dev/knoot/integration/stage"
 )
 
-// Whatever Codex makes of a patch, in the grammar or beside it, it changes no file that package patch does not name; and what it
-// applies follows the grammar, as package patch has it.
+// Whatever Codex makes of a patch, in the grammar or beside it, it changes no file that the hook does not name; and what it
+// applies the hook has understood.
 func TestCodexAppliesWhatAPatchNames(t *testing.T) {
 	t.Parallel()
 	agent, err := FindCodex()
 	able(t, err)
+	p := stage.NewPerson(t, "priya")
 	bin, at := t.TempDir(), t.TempDir()
 	program := filepath.Join(bin, "apply_patch")
 	if err := os.Symlink(agent.(Codex).Program(), program); err != nil {
@@ -80,23 +82,22 @@ func TestCodexAppliesWhatAPatchNames(t *testing.T) {
 			applied++
 		}
 		after := planted(t, at)
-		operations, whole := patch.Read(text.String())
-		var named []string
-		for _, o := range operations {
-			for _, path := range o.Paths() {
-				if !filepath.IsAbs(path) {
-					path = filepath.Join(at, path)
-				}
-				named = append(named, filepath.Clean(path))
-			}
+		payload := encode(object{"hook_event_name": "PreToolUse", "session_id": "s", "cwd": at, "tool_name": "apply_patch",
+			"tool_input": object{"command": text.String()}})
+		var explained struct {
+			Writes []string
+			Opaque bool
+		}
+		if err := json.Unmarshal([]byte(p.Try(at, payload, "knoot", "hook", "codex", "--explain").Stdout), &explained); err != nil {
+			t.Fatal(err)
 		}
 		for name := range union(before, after) {
-			if before[name] != after[name] && !slices.Contains(named, filepath.Join(at, name)) {
-				t.Errorf("%q changed %s, which is not among %q", text.String(), name, named)
+			if before[name] != after[name] && !slices.Contains(explained.Writes, name) {
+				t.Errorf("%q changed %s, which is not among %q", text.String(), name, explained.Writes)
 			}
 		}
-		if err == nil && !whole {
-			t.Errorf("%q is applied, and does not follow the grammar: %s", text.String(), output)
+		if err == nil && explained.Opaque {
+			t.Errorf("%q is applied, and is said to be opaque: %s", text.String(), output)
 		}
 	})
 	if applied == 0 {
