@@ -158,7 +158,7 @@ func (c *crew) connected() {
 	for _, d := range []*daemon{c.a, c.s} {
 		awaitTrue(c.t, "open at the relay", func() bool {
 			all := d.clones.all()
-			return len(all) == 1 && all[0].relay != nil && all[0].relay.open() != nil && all[0].relay.prompt()
+			return len(all) == 1 && all[0].relay != nil && all[0].relay.prompt()
 		})
 	}
 	awaitTrue(c.t, "one roster", func() bool {
@@ -549,4 +549,20 @@ func (l *relayLink) heardLast() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.heard
+}
+
+// A claim of the moment in which a relay is asked for a sign of life is asked for all the same, and nobody waits for that.
+func TestAClaimOfAMomentOfSilenceReachesTheRelay(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	one := begin(c.ash, "one")
+	c.connected()
+	link := c.a.clones.all()[0].relay.link
+	link.mu.Lock()
+	link.suspect = true
+	link.mu.Unlock()
+	if denied := one.edit("src/a.js"); denied != "" {
+		t.Errorf("denied: %q", denied)
+	}
+	knows(t, c.s, 1)
 }

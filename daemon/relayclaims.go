@@ -106,9 +106,9 @@ func (c *hookCall) askRelays(ctx context.Context) *denial {
 	timer := time.NewTimer(claimTime)
 	defer timer.Stop()
 	for _, ask := range c.asks {
-		conn := ask.r.open()
+		conn := ask.r.connection()
 		if conn == nil {
-			continue
+			continue // what is held then is asked for when the repository is opened
 		}
 		if ask.r.prompt() {
 			ask.answers = make(chan *wire.Answer, 1)

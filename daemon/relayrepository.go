@@ -475,22 +475,27 @@ func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen c
 	r.mu.Unlock()
 }
 
-// open returns the connection on which claims are asked for; nil: they are not.
-func (r *relayRepository) open() wire.Conn {
-	r.mu.Lock()
-	conn := r.conn
-	r.mu.Unlock()
-	if conn == nil || !r.link.answers(conn) {
-		return nil
-	}
-	return conn
-}
-
-// prompt says whether the relay can be asked at once: it has heard of all that happened before.
-func (r *relayRepository) prompt() bool {
+// connection is the one on which claims are asked for; nil: they are not.
+func (r *relayRepository) connection() wire.Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.owing
+	return r.conn
+}
+
+// open is the connection, where it is worth to wait for an answer on it.
+func (r *relayRepository) open() wire.Conn {
+	if conn := r.connection(); conn != nil && r.link.answers(conn) {
+		return conn
+	}
+	return nil
+}
+
+// prompt says whether a hook waits for the relay's answer: it does answer, and has heard of all that happened before.
+func (r *relayRepository) prompt() bool {
+	r.mu.Lock()
+	conn, owing := r.conn, r.owing
+	r.mu.Unlock()
+	return !owing && r.link.answers(conn)
 }
 
 // follows says whether what is known of other machines is so: their events come, and the relay was heard lately.
