@@ -153,8 +153,15 @@ func see(t testing.TB, machines []*machine, file string, sessions ...string) {
 // await waits until something is so; now says how it is, for a failure.
 func await(t testing.TB, what string, is func() bool, now func() string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	began := time.Now()
+	defer func() {
+		if took := time.Since(began); took > 5*time.Second {
+			t.Logf("%v until %s", took.Round(time.Millisecond), what)
+		}
+	}()
+	for !is() {
+		time.Sleep(5 * time.Millisecond)
+		if time.Since(began) > 40*time.Second {
 			how := ""
 			if now != nil {
 				how = ": " + now()

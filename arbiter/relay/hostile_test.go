@@ -325,6 +325,40 @@ func TestSessionsOfOthers(t *testing.T) {
 	}
 }
 
+// Another team at the same relay that has got hold of this one's tokens, of sessions, claims and paths: what it does with them in a
+// repository of its own touches nobody else's.
+func TestAnotherTeamsTokens(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, nil)
+	c, other := newCrew(t, 1), newCrew(t, 0)
+	a, b := newLink(t, h, c, c.devices[0]), newLink(t, h, c, c.devices[1])
+	held := drawClaim()
+	if _, err := a.ask(a.claimOf("s", "x", held)); err != nil {
+		t.Fatal(err)
+	}
+	thief := newLink(t, h, other, other.founder)
+	theirs := thief.claimOf("s", "x", held)
+	theirs.Who = a.who("s")
+	for what, m := range map[string]wire.Message{
+		"a claim":   theirs,
+		"a release": &wire.Release{Repository: other.repository, Release: arbiter.Release{Who: a.who("s"), Claims: []arbiter.ClaimID{held}, Reason: arbiter.Released}},
+		"an end":    &wire.Append{Repository: other.repository, Head: other.roster.Head, Acts: []arbiter.Request{arbiter.End{Who: a.who("s"), Reason: arbiter.EndOfLife}}},
+	} {
+		if _, err := thief.ask(m); err != nil {
+			t.Errorf("%s in a repository of its own: %v", what, err)
+		}
+	}
+	for _, m := range []wire.Message{a.claimOf("s", "y", drawClaim()),
+		&wire.Release{Repository: c.repository, Release: arbiter.Release{Who: a.who("s"), Claims: []arbiter.ClaimID{held}, Reason: arbiter.Released}}} {
+		if _, err := thief.ask(m); !isFault(err, wire.UnknownRepository) {
+			t.Errorf("in this team's repository: %v", err)
+		}
+	}
+	if got := b.claim("t", "x"); got.Outcome != wire.Denied || got.Blocks[0].Holder.Device != a.device.ID {
+		t.Errorf("the claim is not held any more: %+v", got)
+	}
+}
+
 // Who does not read is dropped, and holds up nobody; who comes back finds what was missed.
 func TestASlowReader(t *testing.T) {
 	t.Parallel()
