@@ -222,19 +222,20 @@ func (w *leftWatch) in(a *arbitration, root string) (files []leftFile) {
 // reached is the denial of a sweep; nil: it reaches nothing of others.
 func (o *othersFiles) reached(s *socket.Sweep) *sweepDenial {
 	d := &sweepDenial{Now: o.now, Root: o.root, Command: s.Command, Takes: s.Takes, Stash: s.Stash, Removes: !s.Tracked}
-	below := func(f othersFile) {
-		if len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(path string) bool { return o.covers(path, f.Path) }) {
+	take := func(f othersFile) {
+		below := len(s.Paths) == 0 || slices.ContainsFunc(s.Paths, func(path string) bool { return o.covers(path, f.Path) })
+		if below && strings.HasSuffix(o.folded(f.Path), o.folded(s.Suffix)) {
 			d.Files = append(d.Files, f)
 		}
 	}
 	if s.Tracked {
 		for _, f := range o.tracked {
-			below(f)
+			take(f)
 		}
 	}
 	if s.Untracked {
 		for _, f := range o.untracked {
-			below(f)
+			take(f)
 		}
 	}
 	slices.SortFunc(d.Files, func(a, b othersFile) int { return strings.Compare(a.Path, b.Path) })
@@ -245,11 +246,16 @@ func (o *othersFiles) reached(s *socket.Sweep) *sweepDenial {
 	return d
 }
 
+func (o *othersFiles) folded(path string) string {
+	if o.folds {
+		return gitlog.FoldPath(path)
+	}
+	return path
+}
+
 // covers says whether a path is another one, or a folder above it.
 func (o *othersFiles) covers(path, file string) bool {
-	if o.folds {
-		path, file = gitlog.FoldPath(path), gitlog.FoldPath(file)
-	}
+	path, file = o.folded(path), o.folded(file)
 	return file == path || strings.HasPrefix(file, path+"/")
 }
 

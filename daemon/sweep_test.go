@@ -66,12 +66,13 @@ func TestGitCommandsThatWouldUndoWhatOthersDid(t *testing.T) {
 		names string // what it reaches
 		safe  string
 	}{
-		"reset":               {resetHard, "src/billing.js", "git restore -- PATH"},
-		"checkout --force":    {socket.Sweep{Command: "git checkout --force", Tracked: true}, "src/billing.js", "git worktree add"},
-		"restore of a folder": {socket.Sweep{Command: "git restore DIRECTORY", Tracked: true, Paths: []string{"src"}}, "src/billing.js", "git restore -- PATH"},
-		"clean":               {cleanAll, "src/new.js", "rm PATH"},
-		"stash":               {stashAll, "src/billing.js", "git stash push -- PATH"},
-		"stash -u":            {stashMore, "src/billing.js (ash's agent, just now), src/new.js (", "git worktree add"},
+		"reset":                 {resetHard, "src/billing.js", "git restore -- PATH"},
+		"checkout --force":      {socket.Sweep{Command: "git checkout --force", Tracked: true}, "src/billing.js", "git worktree add"},
+		"restore of a folder":   {socket.Sweep{Command: "git restore DIRECTORY", Tracked: true, Paths: []string{"src"}}, "src/billing.js", "git restore -- PATH"},
+		"checkout of a pattern": {socket.Sweep{Command: "git checkout PATTERN", Tracked: true, Suffix: ".js"}, "src/billing.js", "git restore -- PATH"},
+		"clean":                 {cleanAll, "src/new.js", "rm PATH"},
+		"stash":                 {stashAll, "src/billing.js", "git stash push -- PATH"},
+		"stash -u":              {stashMore, "src/billing.js (ash's agent, just now), src/new.js (", "git worktree add"},
 	} {
 		answer := other.git(c.sweep)
 		wantRefused(t, what, answer, `"`+c.sweep.Command+`"`, c.names, c.safe, "Nothing was run")
@@ -83,6 +84,7 @@ func TestGitCommandsThatWouldUndoWhatOthersDid(t *testing.T) {
 		wantRefused(t, what+" again", other.git(c.sweep), c.names)
 	}
 	for what, sweep := range map[string]socket.Sweep{
+		"another pattern":           {Command: "git restore PATTERN", Tracked: true, Paths: []string{"src"}, Suffix: ".ts"},
 		"another folder":            {Command: "git restore DIRECTORY", Tracked: true, Paths: []string{"docs", "src2", "sr"}},
 		"a clean of another folder": {Command: "git clean", Untracked: true, Paths: []string{"src/billing.js"}},
 		"a stash's use":             {Command: "git stash pop", Stash: true},

@@ -153,7 +153,7 @@ func commandTouches(p *payload, getenv func(string) string) (list []touch, opaqu
 		}
 	}
 	for _, s := range res.Sweeps {
-		sweep := &socket.Sweep{Command: s.Command, Tracked: s.Tracked, Untracked: s.Untracked, Takes: s.Takes, Stash: s.Stash}
+		sweep := &socket.Sweep{Command: s.Command, Suffix: s.Suffix, Tracked: s.Tracked, Untracked: s.Untracked, Takes: s.Takes, Stash: s.Stash}
 		for _, path := range s.Paths {
 			if path = realPath(path); path != "" {
 				sweep.Paths = append(sweep.Paths, path)

@@ -65,15 +65,17 @@ func BenchmarkHook(b *testing.B) {
 	s.priya.StartDaemon()
 	session := stage.Session{Person: s.priya, ID: "speed", Dir: s.hers}
 	session.Start()
+	text := strings.Repeat("export const price = total > 3 ? `${total}` : \"none\" // rm -rf src\n", 9<<10/68)
 	for _, call := range []struct {
-		tool  string
-		input map[string]any
+		name, tool string
+		input      map[string]any
 	}{
-		{"Read", map[string]any{"file_path": filepath.Join(s.hers, factPath)}},
-		{"Bash", map[string]any{"command": "cd src && for f in *.js; do grep -n total \"$f\" | head -3; done; sed -i 's/a/b/' " + filepath.Join(s.hers, factPath) +
+		{"Read", "Read", map[string]any{"file_path": filepath.Join(s.hers, factPath)}},
+		{"BashOfTenKilobytes", "Bash", map[string]any{"command": "mkdir -p src/new && cat > src/new/a.js <<'EOF'\n" + text + "EOF\nsed -i 's/a/b/' src/*.js && git diff --stat | head"}},
+		{"Bash", "Bash", map[string]any{"command": "cd src && for f in *.js; do grep -n total \"$f\" | head -3; done; sed -i 's/a/b/' " + filepath.Join(s.hers, factPath) +
 			" && git diff --stat > ../changes.txt"}},
 	} {
-		b.Run(call.tool, func(b *testing.B) {
+		b.Run(call.name, func(b *testing.B) {
 			for b.Loop() {
 				hook, git := alternating(b, 200, func() {
 					command := s.priya.Command(s.hers, "knoot", "hook", "claude")

@@ -59,8 +59,9 @@ type Place struct {
 
 // Sweep is a git command that is about all of a worktree, or all below some of its directories.
 type Sweep struct {
-	Command   string   `json:"command"`         // in words that say it short, of the hook's own: "git reset --hard"
-	Paths     []string `json:"paths,omitempty"` // below which it reaches, or files, relative to Root; none: it reaches all
+	Command   string   `json:"command"`          // in words that say it short, of the hook's own: "git reset --hard"
+	Paths     []string `json:"paths,omitempty"`  // below which it reaches, or files, relative to Root; none: it reaches all
+	Suffix    string   `json:"suffix,omitempty"` // of all paths that it reaches
 	Tracked   bool     `json:"tracked,omitempty"`
 	Untracked bool     `json:"untracked,omitempty"`
 	Takes     bool     `json:"takes,omitempty"` // what it reaches is staged or committed; else the changes are undone, the files removed

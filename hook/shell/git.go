@@ -92,7 +92,7 @@ func (c *call) gitCommand() {
 			c.r.opaque = true
 		}
 		if c.has("--hard") {
-			c.undo("git reset --hard", nil)
+			c.undo("git reset --hard")
 		}
 	case "switch":
 		c.gitSwitch()
@@ -197,9 +197,7 @@ func (c *call) checkedOut(command string, paths []word) {
 			c.r.write(c.sc, w, Write{Entry: true})
 		}
 	}
-	if len(more) > 0 {
-		c.undo(command+" DIRECTORY", more)
-	}
+	c.reach(Sweep{Command: command + " DIRECTORY", Tracked: true}, more)
 }
 
 func (c *call) gitMove() {
@@ -249,7 +247,7 @@ func (c *call) gitRestore() {
 		return
 	}
 	if p.is("pathspec-from-file") {
-		c.undo("git restore --pathspec-from-file", nil)
+		c.undo("git restore --pathspec-from-file")
 	}
 	c.checkedOut("git restore", p.operands)
 }
@@ -278,9 +276,11 @@ func (c *call) gitCheckout() {
 		c.r.opaque = true // another branch
 		switch {
 		case p.is("pathspec-from-file"):
-			c.undo("git checkout --pathspec-from-file", nil)
+			c.undo("git checkout --pathspec-from-file")
 		case p.is("f", "force"):
-			c.undo("git checkout --force", nil)
+			c.undo("git checkout --force")
+		case p.is("m", "merge"):
+			c.undo("git checkout --merge")
 		}
 		return
 	}

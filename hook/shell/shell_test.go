@@ -261,3 +261,33 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// Formatters, generators and globs over many files name nothing, and so nothing is claimed for them. All below a directory is named
+// where it is removed or moved, and in no other case.
+func TestWhatNamesNothingAndWhatNamesAllBelow(t *testing.T) {
+	t.Parallel()
+	many := fstest.MapFS{"repo/src/a.go": {}, "repo/docs/b.md": {}}
+	for i := range maxMatches + 1 {
+		many[fmt.Sprintf("repo/many/%02d.ts", i)] = &fstest.MapFile{}
+	}
+	env := empty
+	env.Tree = many
+	for _, line := range []string{"prettier --write .", "prettier --write src", "prettier -w 'src/**/*.ts'", "gofmt -w .", "gofmt -w ./src", "goimports -w src docs", "black .", "black src",
+		"isort .", "ruff format", "ruff check --fix src", "clang-format -i many/*.ts", "eslint --fix .", "stylelint --fix 'src/**/*.css'", "terraform fmt", "buf format -w", "dart format .",
+		"cargo fmt", "go fmt ./...", "npx prettier --write .", "go generate ./...", "make generate", "protoc --go_out=. a.proto", "npm run build", "sqlc generate", "buf generate",
+		"rm many/*", "sed -i s/a/b/ many/*.ts", "touch many/*", "for f in many/*; do echo > $f; done", "cp -r src elsewhere", "rsync -a src/ docs/", "tar xf a.tar", "unzip a.zip",
+		"chmod -R +x src", "chown -R me src", "find src -delete", "patch -p1 < a.diff", "git checkout -- src", "git clean -fd", "python gen.py", "cd src && ./gen.sh"} {
+		if res := Read(line, env); len(res.Writes) != 0 || !res.Opaque {
+			t.Errorf("%s writes %v, opaque %v", line, res.Writes, res.Opaque)
+		}
+	}
+	for line, trees := range map[string]string{
+		"rm -rf src": "[src]", "rm -r src/ docs": "[docs src]", "mv src code": "[code src]", "mv src docs many": "[docs many/docs many/src src]", "git rm -rq src": "[src]",
+		"git mv src code": "[code src]", "rm -f src/a.go": "[]", "rm -rf src/a.go": "[]", "mkdir -p new/deep": "[]", "rmdir src": "[]", "mv src/a.go docs": "[]", "touch src": "[]", "cp src/a.go docs": "[]",
+		"ln -s src link": "[]",
+	} {
+		if _, _, got := inside("/repo", Read(line, env)); fmt.Sprint(got) != trees {
+			t.Errorf("%s: all below %v, want %s", line, got, trees)
+		}
+	}
+}

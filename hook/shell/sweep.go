@@ -12,9 +12,10 @@ type Sweep struct {
 	// Command is what the command is called, in words of this package alone: "git reset --hard".
 	Command string
 	// Dir is the directory in which it runs, Paths are those below which it reaches: absolute and lexically clean, sorted, perhaps
-	// files. Without any it reaches all of Dir's worktree.
-	Dir   string
-	Paths []string
+	// files. Without any it reaches all of Dir's worktree. Of all these it reaches those whose path ends with Suffix.
+	Dir    string
+	Paths  []string
+	Suffix string
 	// Tracked are changes to files that git knows, Untracked files that it does not know.
 	Tracked, Untracked bool
 	// Takes says that what it reaches is staged or committed. Else the changes are undone, and the files removed.
@@ -32,54 +33,73 @@ func (c *call) sweep(s Sweep) {
 	slices.Sort(s.Paths)
 	s.Paths = slices.Compact(s.Paths)
 	same := func(t Sweep) bool {
-		return t.Command == s.Command && t.Dir == s.Dir && t.Untracked == s.Untracked && slices.Equal(t.Paths, s.Paths)
+		return t.Command == s.Command && t.Dir == s.Dir && t.Suffix == s.Suffix && t.Untracked == s.Untracked && slices.Equal(t.Paths, s.Paths)
 	}
 	if s.Dir != "" && len(c.r.sweeps) < maxSweeps && !slices.ContainsFunc(c.r.sweeps, same) {
 		c.r.sweeps = append(c.r.sweeps, s)
 	}
 }
 
-// pathspecs are where operands of git reach: paths, and for a pattern the directory in which it begins. whole says that one of them
-// is about all of the worktree. What nobody knows is left out, and so is what an operand excludes.
-func (c *call) pathspecs(operands []word) (paths []string, whole bool) {
+// reach records s once for the operands of git that are directories or files, and once for each pattern: it is about what is below
+// where the pattern begins and ends as the pattern does. What nobody knows is left out. It reports whether there was any.
+func (c *call) reach(s Sweep, operands []word) bool {
+	whole, without, unknown := false, false, false
+	var paths []string
+	patterns := 0
 	for _, w := range operands {
 		text := w.text
 		switch {
-		case !w.known || text == "":
+		case !w.known:
+			unknown = true
+			continue
+		case text == "":
 			continue
 		case strings.HasPrefix(text, ":!"), strings.HasPrefix(text, ":^"), strings.HasPrefix(text, ":(exclude"):
+			without = true
 			continue
 		case strings.HasPrefix(text, ":"):
 			whole = true // from the top, mostly
 			continue
 		}
-		if i := strings.IndexAny(text, "*?["); i >= 0 {
-			text = path.Dir(text[:i] + "x")
+		first := strings.IndexAny(text, "*?[")
+		if first < 0 {
+			if at, ok := c.r.path(c.sc, text); ok {
+				paths = append(paths, at)
+			}
+			continue
 		}
-		if at, ok := c.r.path(c.sc, text); ok {
-			paths = append(paths, at)
+		if at, ok := c.r.path(c.sc, path.Dir(text[:first]+"x")); ok {
+			patterns++
+			one := s
+			one.Command, one.Paths, one.Suffix = strings.Replace(s.Command, "DIRECTORY", "PATTERN", 1), []string{at}, unescape(text[strings.LastIndexAny(text, "*?]")+1:])
+			c.sweep(one)
 		}
 	}
-	return paths, whole
+	switch {
+	case whole, without && !unknown && len(paths)+patterns == 0: // all but what is excluded
+		s.Paths = nil
+		c.sweep(s)
+	case len(paths) > 0:
+		s.Paths = paths
+		c.sweep(s)
+	default:
+		return patterns > 0
+	}
+	return true
 }
 
-// undo records what puts the files below its operands, or all, back as git has them.
-func (c *call) undo(command string, operands []word) {
-	paths, whole := c.pathspecs(operands)
-	if whole {
-		paths = nil
-	} else if len(operands) > 0 && len(paths) == 0 {
-		return
-	}
-	c.sweep(Sweep{Command: command, Paths: paths, Tracked: true})
-}
+// undo records what puts all back as git has it.
+func (c *call) undo(command string) { c.sweep(Sweep{Command: command, Tracked: true}) }
 
 func (c *call) gitSwitch() {
 	c.r.opaque = true
 	p := options{short: "fqc:C:dtm", long: "force discard-changes create= force-create= detach guess no-guess quiet progress no-progress merge conflict= track? " +
 		"no-track orphan= ignore-other-worktrees recurse-submodules no-recurse-submodules"}.parse(c.args)
-	if p.is("f", "force", "discard-changes") {
-		c.undo("git switch --force", nil)
+	switch {
+	case p.is("f", "force", "discard-changes"):
+		c.undo("git switch --force")
+	case p.is("m", "merge"):
+		c.undo("git switch --merge")
 	}
 }
 
@@ -92,16 +112,13 @@ func (c *call) gitClean() {
 	if p.is("X") || p.is("n", "dry-run") || !p.is("f", "force", "i", "interactive") {
 		return // only what is ignored; nothing
 	}
-	paths, whole := c.pathspecs(p.operands)
-	switch {
-	case whole:
-		paths = nil
-	case len(p.operands) == 0:
-		paths = []string{c.sc.dir} // it stays below where it runs
-	case len(paths) == 0:
+	clean := Sweep{Command: "git clean", Untracked: true}
+	if len(p.operands) > 0 {
+		c.reach(clean, p.operands)
 		return
 	}
-	c.sweep(Sweep{Command: "git clean", Paths: paths, Untracked: true})
+	clean.Paths = []string{c.sc.dir} // it stays below where it runs
+	c.sweep(clean)
 }
 
 func (c *call) gitStash() {
@@ -121,16 +138,11 @@ func (c *call) gitStash() {
 	case "push", "save":
 		p := options{short: "pSkquam:", long: "patch staged keep-index no-keep-index quiet include-untracked all message= pathspec-from-file= pathspec-file-nul"}.parse(args)
 		s := Sweep{Command: "git stash", Tracked: true, Untracked: p.is("u", "a", "include-untracked", "all"), Stash: true}
-		whole := name == "save" || len(p.operands) == 0
-		if !whole {
-			s.Paths, whole = c.pathspecs(p.operands)
+		if name == "save" || len(p.operands) == 0 || p.is("pathspec-from-file") {
+			c.sweep(s)
+		} else if !c.reach(s, p.operands) {
+			c.sweep(Sweep{Command: s.Command, Stash: true})
 		}
-		if whole {
-			s.Paths = nil
-		} else if len(s.Paths) == 0 {
-			s.Tracked, s.Untracked = false, false
-		}
-		c.sweep(s)
 	case "pop", "apply", "drop", "clear", "branch":
 		c.sweep(Sweep{Command: "git stash " + name, Stash: true})
 	}
@@ -175,8 +187,8 @@ func (c *call) gitCommit() {
 	c.takes(s, p.operands, all)
 }
 
-// takes records a sweep that stages or commits: of its operands those count that are directories, or patterns for all in one. A file
-// that is named is what the command is for.
+// takes records a sweep that stages or commits: of its operands those count that are directories or patterns. A file that is named is
+// what the command is for.
 func (c *call) takes(s Sweep, operands []word, all bool) {
 	if len(operands) == 0 {
 		if all {
@@ -184,28 +196,19 @@ func (c *call) takes(s Sweep, operands []word, all bool) {
 		}
 		return
 	}
-	var directories []word
+	var more []word
 	for _, w := range operands {
 		at, ok := c.r.path(c.sc, w.text)
-		pattern := strings.ContainsAny(w.text, "*?[")
-		switch {
-		case !w.known || !ok:
-		case strings.HasPrefix(w.text, ":"), pattern && path.Base(w.text) == "*", !pattern && (c.r.isDir(at) || strings.HasSuffix(w.text, "/")):
-			directories = append(directories, w)
+		if w.known && (strings.HasPrefix(w.text, ":") || strings.ContainsAny(w.text, "*?[") || strings.HasSuffix(w.text, "/") || ok && c.r.isDir(at)) {
+			more = append(more, w)
 		}
 	}
-	paths, whole := c.pathspecs(directories)
-	if whole {
-		paths = nil
-	} else if len(paths) == 0 {
-		return
-	}
-	if !all {
+	switch {
+	case all:
+	case slices.ContainsFunc(more, func(w word) bool { return w.text == "." }):
+		s.Command += " ."
+	default:
 		s.Command += " DIRECTORY"
-		if slices.ContainsFunc(directories, func(w word) bool { return w.text == "." }) {
-			s.Command = strings.TrimSuffix(s.Command, "DIRECTORY") + "."
-		}
 	}
-	s.Paths = paths
-	c.sweep(s)
+	c.reach(s, more)
 }

@@ -3,6 +3,10 @@ package shell
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -21,6 +25,9 @@ func (s Sweep) words() string {
 	}
 	for _, path := range s.Paths {
 		out += " " + cmp.Or(strings.TrimPrefix(path, "/repo"), "/")
+	}
+	if s.Suffix != "" {
+		out += " …" + s.Suffix
 	}
 	return out
 }
@@ -51,10 +58,11 @@ func TestGitCommandsThatTakeTheTree(t *testing.T) {
 		"cd src; git checkout -- .":         "checkout DIRECTORY: tracked /src",
 		"git checkout -- src docs a.go":     "checkout DIRECTORY: tracked /docs /src",
 		"git checkout -- a.go src/a.go":     "",
-		"git checkout '*.go'":               "checkout DIRECTORY: tracked /",
-		"git checkout -- 'src/d*/b.go'":     "checkout DIRECTORY: tracked /src",
+		"git checkout '*.go'":               "checkout PATTERN: tracked / ….go",
+		"git checkout -- 'src/d*/b.go'":     "checkout PATTERN: tracked /src …/b.go",
 		"git checkout -- :/":                "checkout DIRECTORY: tracked",
 		"git checkout -- ':!src' \"$FILE\"": "",
+		"git checkout -- ':!src'":           "checkout DIRECTORY: tracked",
 
 		"git restore .":                        "restore DIRECTORY: tracked /",
 		"git restore -s HEAD~2 -SW src":        "restore DIRECTORY: tracked /src",
@@ -63,7 +71,7 @@ func TestGitCommandsThatTakeTheTree(t *testing.T) {
 		"git restore --pathspec-from-file=x.t": "restore --pathspec-from-file: tracked",
 
 		"git switch main":                       "",
-		"git switch -m main":                    "",
+		"git switch -m main":                    "switch --merge: tracked",
 		"git switch -f main":                    "switch --force: tracked",
 		"git switch --discard-changes -c new":   "switch --force: tracked",
 		"git switch -C new":                     "",
@@ -90,8 +98,8 @@ func TestGitCommandsThatTakeTheTree(t *testing.T) {
 		"git add -u":                            "add -u: tracked takes",
 		"git stage -u src":                      "add -u: tracked takes /src",
 		"git add a.go src/a.go src/*.go":        "",
-		"git add '*'":                           "add DIRECTORY: tracked untracked takes /",
-		"git add '*.md'":                        "",
+		"git add '*'":                           "add PATTERN: tracked untracked takes /",
+		"git add '*.md'":                        "add PATTERN: tracked untracked takes / ….md",
 		"git add :/":                            "add DIRECTORY: tracked untracked takes",
 		"git add -n -A; git add -p; git add -N": "",
 		"git commit -am 'x'":                    "commit -a: tracked takes",
@@ -119,3 +127,93 @@ func TestGitCommandsThatTakeTheTree(t *testing.T) {
 		t.Errorf("one directory many times: %v", res.Sweeps)
 	}
 }
+
+// What git does with the changes of others has been said: of each command that undoes, removes, puts away, stages or commits any, the
+// sweeps say so, or the file is named.
+func TestGitTakesNothingElse(t *testing.T) {
+	t.Parallel()
+	needBash(t)
+	template := newSandbox(t, true)
+	for _, command := range []string{
+		"git reset --hard", "git reset -q --hard side", "git reset -q", "git reset --keep side", "git reset src/app.ts",
+		"git checkout -q -f", "git checkout -q side", "git checkout -qf side", "git checkout -q -b topic", "git checkout -q .", "git checkout -q -- src", "git checkout HEAD -- src docs",
+		"git checkout -- src/app.ts", "git checkout -q '*.ts'", "git checkout -q -- ':(glob)**/*.ts'", "cd docs && git checkout -q .", "cd docs && git checkout -q :/",
+		"git restore .", "git restore src", "git restore --staged .", "git restore -SW src", "git restore src/app.ts", "git restore ':!docs'",
+		"git switch -q side", "git switch -q -f side", "git switch -q --discard-changes side", "git switch -q -c topic", "git switch -q -C topic", "git switch -q -m side",
+		"git clean -fq", "git clean -fdq", "git clean -n", "git clean -fdxq docs", "git clean -fXq", "cd docs && git clean -fdq", "cd docs && git clean -fdq ..", "git clean -fdq -e new.ts",
+		"git stash -q", "git stash -q -u", "git stash push -q -- docs", "git stash push -q src", "git stash save -q x", "git stash -q -a", "git stash create", "git stash list", "git stash -q -k",
+		"git add -A", "git add .", "cd docs && git add .", "cd docs && git add -A", "git add -u", "git add src", "git add src/app.ts", "git add '*.ts'", "git add '*'", "git add -n .", "git add -v src/new.ts docs",
+		"git add :/", "cd docs && git add :/", "git stage .", "git add --refresh .", "git add --all src",
+		"git commit -qam x", "git commit -q -m x", "git commit -qm x src", "git commit -qm x src/app.ts", "git commit -q --all -m x", "git commit -qa --amend --no-edit", "git commit -m x -a --dry-run",
+		"git rm -rqf src", "git mv src code", "git stash -q && git stash pop -q",
+	} {
+		s := template.copy(t)
+		before := s.changesOfOthers(t)
+		res := Read(command, s.env)
+		s.run(t, command)
+		after := s.changesIn(t)
+		for path, was := range before {
+			now := after[path]
+			tracked := was != "??"
+			named := slices.ContainsFunc(res.Writes, func(w Write) bool {
+				return w.Path == filepath.Join(s.root, path) || w.Tree && strings.HasPrefix(filepath.Join(s.root, path), w.Path+"/")
+			})
+			said := func(takes bool) bool {
+				return slices.ContainsFunc(res.Sweeps, func(sweep Sweep) bool {
+					reaches := len(sweep.Paths) == 0
+					for _, dir := range sweep.Paths {
+						reaches = reaches || dir == s.root || filepath.Join(s.root, path) == dir || strings.HasPrefix(filepath.Join(s.root, path), dir+"/")
+					}
+					return reaches && strings.HasSuffix(path, sweep.Suffix) && sweep.Takes == takes && (tracked && sweep.Tracked || !tracked && sweep.Untracked)
+				})
+			}
+			there := s.has(path, "theirs\n")
+			switch {
+			case !there && !named && !said(false):
+				t.Errorf("%s undoes %s, and said is %v", command, path, res.Sweeps)
+			case there && said(false) && !strings.Contains(command, "-e new.ts") && !strings.Contains(command, "pop"):
+				// More is said than is done where git is asked for a pattern, or has nothing to do: that is for git to say.
+				if !strings.ContainsAny(command, "*!") && !strings.Contains(command, "-m side") && !strings.Contains(command, "clean -fq") {
+					t.Errorf("%s leaves %s alone, and said is %v", command, path, res.Sweeps)
+				}
+			case there && now != was && !said(true) && !namesFile(command, path) && strings.TrimSpace(was) != strings.TrimSpace(now):
+				// Staged or committed; what is staged already git commits all the same.
+				t.Errorf("%s makes %q %q of %s, and said is %v", command, was, now, path, res.Sweeps)
+			}
+		}
+		must(t, os.RemoveAll(filepath.Dir(s.root)))
+	}
+}
+
+// changesOfOthers changes and adds files in the worktree, and returns them with what git status has for them.
+func (s sandbox) changesOfOthers(t *testing.T) map[string]string {
+	for _, path := range []string{"src/app.ts", "docs/guide.md", "VERSION", "src/new.ts", "docs/new/deep.md", "new.txt"} {
+		file := filepath.Join(s.root, path)
+		must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+		must(t, os.WriteFile(file, []byte("theirs\n"), 0o644))
+	}
+	return s.changesIn(t)
+}
+
+// changesIn is what git status has, by path.
+func (s sandbox) changesIn(t *testing.T) map[string]string {
+	command := exec.Command("git", "status", "--porcelain", "-z", "--untracked-files=all", "--no-renames")
+	command.Dir, command.Env = s.root, s.environ()
+	out, err := command.Output()
+	must(t, err)
+	changes := map[string]string{}
+	for line := range strings.SplitSeq(string(out), "\x00") {
+		if len(line) > 3 {
+			changes[line[3:]] = line[:2]
+		}
+	}
+	return changes
+}
+
+func (s sandbox) has(path, text string) bool {
+	content, err := os.ReadFile(filepath.Join(s.root, path))
+	return err == nil && string(content) == text
+}
+
+// namesFile says whether a command is about a file by its name.
+func namesFile(command, path string) bool { return strings.Contains(command, path) }
