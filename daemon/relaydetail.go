@@ -51,10 +51,10 @@ func (d relayDetail) encode() []byte {
 
 // Why a detail is refused.
 var (
-	errDetailForm   = errors.New("is no CBOR as it must be")
-	errDetailOrder  = errors.New("is not in the one encoding of its value")
-	errDetailType   = errors.New("has a value of the wrong type")
-	errDetailAbsent = errors.New("has a value of nothing, which must be absent")
+	errDetailForm  = errors.New("is no CBOR as it must be")
+	errDetailOrder = errors.New("is not in the one encoding of its value")
+	errDetailType  = errors.New("has a value of the wrong type, or an empty one")
+	errDetailNull  = errors.New("holds null")
 )
 
 // decodeDetail reads the text of a live payload. Keys of later are passed over. The members of a team sign what they send, and are
@@ -75,7 +75,7 @@ func decodeDetail(text []byte) (d relayDetail, err error) {
 		empty := false
 		switch v := v.(type) {
 		case nil:
-			empty = true
+			return d, fmt.Errorf("a detail, key %d, %w", key, errDetailNull)
 		case bool:
 			empty = !v
 		case string:
@@ -86,7 +86,7 @@ func decodeDetail(text []byte) (d relayDetail, err error) {
 			empty = len(v) == 0
 		}
 		if empty {
-			return d, fmt.Errorf("a detail, key %d, %w", key, errDetailAbsent)
+			return d, fmt.Errorf("a detail, key %d, %w", key, errDetailType)
 		}
 	}
 	if err := detailDecoding.Unmarshal(text, &d); err != nil {
