@@ -524,7 +524,7 @@ func TestArbitersFileIsWrittenAnew(t *testing.T) {
 	if got := again.standing(); len(got.Sessions) != 2 || len(got.Sessions[1].Claims) != 2 || got.Sessions[1].Claims[0].Path != "src/b.js" {
 		t.Errorf("standing %+v", got)
 	}
-	if call := again.lodgers[sessionKey{"claude", "two"}].calls[callKey{ToolUse: "open"}]; call == nil || len(call.took) != 1 {
+	if call := again.lodgers[sessionKey{"claude", "two"}].calls[callKey{Root: r.root, ToolUse: "open"}]; call == nil || len(call.took) != 1 {
 		t.Errorf("the open call: %+v", call)
 	}
 	if again.origin != a.origin || again.sequencer.Term <= a.sequencer.Term {

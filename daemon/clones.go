@@ -443,16 +443,18 @@ func (oc *openClone) record(events ...*gitlog.Entry) error {
 	return nil
 }
 
-// later runs job when those before it are done; never, if too much waits already: each job can be done again.
-func (oc *openClone) later(job func(context.Context)) {
+// later runs job when those before it are done; never, if too much waits already: each job can be done again. It reports which.
+func (oc *openClone) later(job func(context.Context)) bool {
 	oc.mu.Lock()
 	defer oc.mu.Unlock()
 	if oc.shutdown {
-		return
+		return false
 	}
 	select {
 	case oc.jobs <- job:
+		return true
 	default:
+		return false
 	}
 }
 

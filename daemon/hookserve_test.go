@@ -271,7 +271,9 @@ func settleAll(d *daemon) {
 	d.server.drain(0, 20*time.Second)
 	for _, oc := range d.clones.all() {
 		done := make(chan struct{})
-		oc.later(func(context.Context) { close(done) })
+		for !oc.later(func(context.Context) { close(done) }) {
+			time.Sleep(time.Millisecond) // as much waits as may
+		}
 		<-done
 	}
 }
