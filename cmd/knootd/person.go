@@ -11,14 +11,13 @@ import (
 // agentMarkers are variables that agents set for what they run. One of them says that no person typed the command.
 var agentMarkers = []string{
 	"CLAUDECODE", "CLAUDE_CODE_SESSION_ID", "KNOOT_AGENT", "AI_AGENT",
-	"CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID",
+	"CODEX_SANDBOX", "CODEX_SANDBOX_NETWORK_DISABLED", "CODEX_THREAD_ID", "CODEX_SESSION_ID",
 	"CURSOR_AGENT", "GEMINI_CLI", "OPENCODE",
 }
 
 // caller says who runs the command.
 func (c *console) caller() *socket.Caller {
 	caller := &socket.Caller{
-		Session:   c.getenv("CLAUDE_CODE_SESSION_ID"),
 		Name:      c.getenv("KNOOT_AGENT"),
 		User:      c.getenv("KNOOT_USER"),
 		Terminal:  onTerminal(c.stdin) || onTerminal(c.stderr),
@@ -28,6 +27,13 @@ func (c *console) caller() *socket.Caller {
 		if c.getenv(marker) != "" {
 			caller.Agent = true
 		}
+	}
+	// Where one agent runs the other both are set, and their processes say who is nearer.
+	switch claude, codex := c.getenv("CLAUDE_CODE_SESSION_ID"), c.getenv("CODEX_SESSION_ID"); {
+	case claude != "" && codex == "":
+		caller.Session = claude
+	case codex != "" && claude == "":
+		caller.Session, caller.SessionAgent = codex, "codex"
 	}
 	return caller
 }

@@ -77,7 +77,7 @@ type Task struct {
 
 // Caller says who runs a command, for "person or agent" and for the session a fact belongs to.
 type Caller struct {
-	Session      string `json:"session,omitempty"`       // CLAUDE_CODE_SESSION_ID
+	Session      string `json:"session,omitempty"`       // CLAUDE_CODE_SESSION_ID, CODEX_SESSION_ID
 	SessionAgent string `json:"session_agent,omitempty"` // whose the session is; "": Claude Code's
 	Name         string `json:"name,omitempty"`          // KNOOT_AGENT
 	User         string `json:"user,omitempty"`          // KNOOT_USER

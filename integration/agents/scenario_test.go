@@ -53,6 +53,7 @@ var scenarios = []struct {
 	{"the file is free: told at the next tool call", isToldAtTheNextCall},
 	{"the file is free: told when the turn would end", isToldWhenTheTurnWouldEnd},
 	{"a run that is broken off holds nothing", brokenOffHoldsNothing},
+	{"what it says by commands is its session's", commandsAreTheSessions},
 	{"hooks in a linked worktree", inALinkedWorktree},
 	{"status knows whether its hooks are trusted", statusKnowsTrust},
 	{"daemon dead: all happens, nothing is said", withADeadDaemon},
@@ -379,6 +380,14 @@ func brokenOffHoldsNothing(s *scene) {
 	}
 	if denied := other.Asks(heldPath); denied != "" {
 		s.Errorf("after it was broken off another session hears %q", denied)
+	}
+}
+
+func commandsAreTheSessions(s *scene) {
+	s.run(s.model(Script{{s.agent.Shell(`"$KNOOT_BIN" msg priya@example.org 'the rate is done'`)}, {{Text: "I said so."}}}), "tell me when the rate is done")
+	inbox := s.person.Knoot(s.dir, "inbox")
+	if from := "\n" + s.agent.Hooks() + "-"; !strings.Contains(inbox, from) || !strings.Contains(inbox, "the rate is done") {
+		s.Errorf("the person reads %q, and not that it is from %s…", inbox, from)
 	}
 }
 
