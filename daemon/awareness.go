@@ -75,6 +75,7 @@ func (n *noticing) notice(o *occurrence) {
 			n.tell(o.Key, "", n.news(o, NewsTaken, o.Root, o.OtherKey))
 		case arbiter.Moved:
 			n.tell(o.Key, "", n.news(o, NewsMoved, o.Root, o.OtherKey))
+			n.tell(o.OtherKey, "", n.news(o, NewsJoined, "", o.Key))
 		}
 	}
 }

@@ -23,6 +23,7 @@ const (
 	NewsUngated   NewsKind = "ungated"   // a file that it holds was written by somebody who did not hold it
 	NewsCrossed   NewsKind = "crossed"   // it wrote a file that somebody else holds
 	NewsMoved     NewsKind = "moved"     // its claim ended: on the branch that it moved to somebody else holds the file
+	NewsJoined    NewsKind = "joined"    // a session that is at a file which it holds moved to its branch
 	NewsDuplicate NewsKind = "duplicate" // another session seems to do the same
 	NewsMail      NewsKind = "mail"      // a message for it
 	NewsStash     NewsKind = "stash"     // it uses the stash, and others work in other worktrees of the clone
@@ -35,7 +36,7 @@ const (
 )
 
 var newsOrder = []NewsKind{NewsFreed, NewsTurn, NewsTaken, NewsChanged, NewsRemoved, NewsCollision, NewsUngated, NewsCrossed, NewsMoved,
-	NewsDuplicate, NewsMail, NewsSwept, NewsStash, NewsHeld, NewsLeft, NewsOverlap, NewsNoted}
+	NewsJoined, NewsDuplicate, NewsMail, NewsSwept, NewsStash, NewsHeld, NewsLeft, NewsOverlap, NewsNoted}
 
 // note says whether news of a kind waits for a write of its file.
 func (k NewsKind) note() bool {

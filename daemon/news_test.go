@@ -63,6 +63,8 @@ func TestWhatIsSaidOfNews(t *testing.T) {
 			`- a.js was changed though your write of it was refused, 2 minutes ago, and is held by sam's agent ("rewriting tax"): both changes may be in it now`},
 		{"a claim ended with the branch", NewsMoved, nil,
 			`- a.js is held by sam's agent on the branch that you moved to: your claim on it ended 2 minutes ago`},
+		{"who moved to the branch", NewsJoined, nil,
+			`- a.js, which you hold, was being changed by sam's agent, who moved to your branch 2 minutes ago: it is yours, and their changes may be in the way`},
 		{"one task twice", NewsDuplicate, func(n *News) { n.Path, n.Text = "", "rewrite the tax rounding" },
 			`- sam's agent began on "rewrite the tax rounding" 2 minutes ago: is that the task that you are at?`},
 		{"mail", NewsMail, func(n *News) { n.Path, n.Text = "", "done\nwith tax" }, `- message from sam (an agent), 2 minutes ago: "done with tax"`},

@@ -59,6 +59,8 @@ func newsLine(n *News, now time.Time, nth int) string {
 		return fmt.Sprintf("- %s, which you wrote %s%s, is held by %s%s: both changes are in it now", path, when, again, who, saidWords(n.Text))
 	case NewsMoved:
 		return fmt.Sprintf("- %s is held by %s on the branch that you moved to%s: your claim on it ended %s", path, who, again, when)
+	case NewsJoined:
+		return fmt.Sprintf("- %s, which you hold, was being changed by %s%s, who moved to your branch %s: it is yours, and their changes may be in the way", path, who, again, when)
 	case NewsDuplicate:
 		return fmt.Sprintf("- %s began on %s %s%s: is that the task that you are at?", who, quoteText(n.Text, maxIntentBytes), when, again)
 	case NewsMail:
@@ -207,6 +209,7 @@ var newsNouns = map[NewsKind][2]string{
 	NewsUngated:   {"file that you hold was written by somebody else", "files that you hold were written by somebody else"},
 	NewsCrossed:   {"file that you wrote is held by somebody else", "files that you wrote are held by somebody else"},
 	NewsMoved:     {"claim of yours ended with your change of branch", "claims of yours ended with your change of branch"},
+	NewsJoined:    {"file that you hold was being changed by who moved to your branch", "files that you hold were being changed by who moved to your branch"},
 	NewsDuplicate: {"session seems to be at your task", "sessions seem to be at your task"},
 	NewsMail:      {"message (knoot inbox)", "messages (knoot inbox)"},
 	NewsSwept:     {"file with somebody else's changes is reached by your git command", "files with somebody else's changes are reached by your git command"},

@@ -263,6 +263,11 @@ func (r *relayRepository) notice(happened []occurrence, by []Peer) {
 			r.changedAway(o, by[i])
 		case gitlog.FileWritten, gitlog.PathRemoved:
 			r.changedAway(o, by[i])
+		case gitlog.ClaimReleased:
+			if o.Reason == arbiter.Moved {
+				n := noticing{d: r.d, a: r.a}
+				n.tell(o.OtherKey, "", awayNews(NewsJoined, o, by[i]))
+			}
 		}
 	}
 }

@@ -257,3 +257,51 @@ func TestWhatHappensWithoutTheRelayIsToldLate(t *testing.T) {
 		t.Logf("told was %v", got)
 	}
 }
+
+// A session that moves to another branch takes its claims along, but those that another machine's session holds there: both hear.
+func TestABranchMovedAcrossMachines(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	c.sam.m.git(c.sam.root, "checkout", "-q", "-b", "feature")
+	one, two := begin(c.ash, "one"), begin(c.sam, "two")
+	c.connected()
+	for _, agent := range []*agent{one, two} { // on two branches nobody is in the other's way
+		if denied := agent.edit("src/both.js"); denied != "" {
+			t.Fatalf("%s: %q", agent.session, denied)
+		}
+	}
+	if denied := two.edit("src/alone.js"); denied != "" {
+		t.Fatal(denied)
+	}
+	knows(t, c.a, 2)
+	knows(t, c.s, 1)
+	c.sam.m.git(c.sam.root, "checkout", "-q", "main")
+	hears(t, two, "src/both.js is held by ash's agent on the branch that you moved to")
+	hears(t, one, "src/both.js, which you hold, was being changed by sam's agent, who moved to your branch")
+	knows(t, c.a, 1)
+	wantHolds(t, c.sam, c.s, "one src/both.js", "two src/alone.js")
+	if denied := one.edit("src/alone.js"); !strings.Contains(denied, "sam's agent") {
+		t.Errorf("what moved along: %q", denied)
+	}
+}
+
+// What was not told is told again, but for what the relay cannot read: else it would never be open again.
+func TestWhatIsToldAgain(t *testing.T) {
+	t.Parallel()
+	for what, c := range map[string]struct {
+		err  error
+		kept int
+	}{
+		"the connection is lost": {io.ErrUnexpectedEOF, 1},
+		"the relay ends":         {&wire.ClosedError{Code: wire.Draining, Remote: true}, 1},
+		"it cannot be read":      {&wire.ClosedError{Code: wire.Malformed, Remote: true}, 0},
+	} {
+		r := &relayRepository{told: make(chan struct{}), more: make(chan struct{}, 1)}
+		written := occurrence{Event: arbiter.Event{Kind: gitlog.FileWritten}}
+		r.outbox = []relayTold{{happened: &written}, {request: arbiter.Idle{}}}
+		r.shut(c.err)
+		if len(r.missed) != c.kept || len(r.outbox) != 0 {
+			t.Errorf("%s: %d events are kept, want %d", what, len(r.missed), c.kept)
+		}
+	}
+}

@@ -214,9 +214,10 @@ func (r *relayRepository) shut(err error) (lasted time.Duration) {
 	if err != nil {
 		r.problem = problemOf(err)
 	}
-	// What happened is told when it is opened again, late. What the relay was asked for goes by what is so then.
+	// What happened is told when it is opened again, late, unless it is just that of which the relay says that it is none. What the
+	// relay was asked for goes by what is so then.
 	for _, each := range r.outbox {
-		if each.happened != nil {
+		if each.happened != nil && r.problem.code != wire.Malformed {
 			r.miss(*each.happened)
 		}
 	}
