@@ -52,8 +52,9 @@ func (n *needles) add(what, text string) string {
 // in says which kinds of texts are in some bytes.
 func (n *needles) in(content []byte) map[string]bool {
 	found := map[string]bool{}
-	for i := 0; i+8 <= len(content); i++ {
-		if eight := binary.LittleEndian.Uint64(content[i:]); n.filter[hashOf(eight)] {
+	eight := uint64(0)
+	for _, b := range content {
+		if eight = eight>>8 | uint64(b)<<56; n.filter[hashOf(eight)] {
 			if what, is := n.of[eight]; is {
 				found[what] = true
 			}
