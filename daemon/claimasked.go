@@ -96,7 +96,7 @@ func (h *Host) Claim(ctx context.Context, as Speaker, paths []string) (*ClaimAns
 		}
 	}
 	if first != 0 {
-		answer.Until = timeText(first)
+		answer.Until = gitlog.TimeText(first)
 	}
 	return answer, nil
 }

@@ -319,7 +319,7 @@ func (m *mail) waiting(repository string, r reader, now gitlog.Millis) ([]Messag
 			continue
 		}
 		if box := r.in(msg); box != "" {
-			out = append(out, Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: timeText(msg.At), Urgent: msg.Urgent, Text: msg.Text})
+			out = append(out, Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: gitlog.TimeText(msg.At), Urgent: msg.Urgent, Text: msg.Text})
 			ids[box] = append(ids[box], msg.ID)
 		}
 	}

@@ -229,7 +229,7 @@ func (c *hookCall) awaitFree(held []heldFile) {
 	}
 	for _, h := range held {
 		st.commit(&stateRecord{At: c.now, Session: c.key, Subagent: c.h.Subagent, Aside: true, News: []News{{
-			Key: "freed away " + h.Path + " " + timeText(c.now), Kind: NewsFreed, At: c.now, Root: h.Root, Path: h.Path, By: h.Holder,
+			Key: "freed away " + h.Path + " " + gitlog.TimeText(c.now), Kind: NewsFreed, At: c.now, Root: h.Root, Path: h.Path, By: h.Holder,
 			Turn: s.context(c.h.Subagent).turn}}})
 	}
 }

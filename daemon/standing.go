@@ -131,7 +131,7 @@ func (s *Standing) Answer() *WhoAnswer {
 			Worktree: each.Worktree, Intent: each.Intent, Plan: each.Plan, Decided: append([]string{}, each.Decided...),
 			Claims: []WhoClaim{}, Waiting: append([]string{}, each.Waiting...)}
 		for _, k := range each.Claims {
-			w.Claims = append(w.Claims, WhoClaim{Path: k.Path, Until: timeText(k.Until), Hub: k.Hub})
+			w.Claims = append(w.Claims, WhoClaim{Path: k.Path, Until: gitlog.TimeText(k.Until), Hub: k.Hub})
 		}
 		out.Sessions = append(out.Sessions, w)
 	}

@@ -83,7 +83,7 @@ const maxSessionStates = 200
 
 func (d *daemon) report() *State {
 	now := d.now()
-	s := &State{Version: socket.Version, Process: os.Getpid(), Auto: d.options.Auto, Started: timeText(gitlog.MillisOf(d.started)),
+	s := &State{Version: socket.Version, Process: os.Getpid(), Auto: d.options.Auto, Started: gitlog.TimeText(gitlog.MillisOf(d.started)),
 		Home: d.loc.Home, LastHook: map[string]string{}, Sessions: []SessionState{}, Clones: []CloneState{}, Warnings: d.config.warnings()}
 	if d.coordinator != nil {
 		s.Uncoordinated = d.coordinator.Problem()
@@ -91,11 +91,11 @@ func (d *daemon) report() *State {
 	d.state.mu.Lock()
 	s.Keys = d.state.file != nil
 	for agent, at := range d.state.lastHook {
-		s.LastHook[agent] = timeText(at)
+		s.LastHook[agent] = gitlog.TimeText(at)
 	}
 	for _, each := range d.state.sessions {
-		s.Sessions = append(s.Sessions, SessionState{Agent: each.key.Agent, Session: each.key.ID, Root: each.home, Started: timeText(each.started),
-			Seen: timeText(each.seen), Live: each.live(now), Intent: each.intent, Subagents: max(0, len(each.contexts)-1)})
+		s.Sessions = append(s.Sessions, SessionState{Agent: each.key.Agent, Session: each.key.ID, Root: each.home, Started: gitlog.TimeText(each.started),
+			Seen: gitlog.TimeText(each.seen), Live: each.live(now), Intent: each.intent, Subagents: max(0, len(each.contexts)-1)})
 	}
 	d.state.mu.Unlock()
 	slices.SortFunc(s.Sessions, func(a, b SessionState) int {
@@ -134,6 +134,3 @@ func (oc *openClone) report(now gitlog.Millis) CloneState {
 	}
 	return c
 }
-
-// timeText writes a time as all JSON of knoot's has it: RFC 3339, UTC, with milliseconds.
-func timeText(at gitlog.Millis) string { return at.Time().Format("2006-01-02T15:04:05.000Z07:00") }

@@ -251,7 +251,7 @@ func (s *syncLoop) settle(how gitlog.SyncOptions, report *gitlog.SyncReport, err
 		s.healAt = now.Add(time.Duration(rand.Int64N(int64(healWithin))))
 	}
 	if !report.Confirmed.IsZero() {
-		s.status.Confirmed = timeText(gitlog.MillisOf(report.Confirmed))
+		s.status.Confirmed = gitlog.TimeText(gitlog.MillisOf(report.Confirmed))
 	}
 }
 

@@ -98,9 +98,6 @@ func (c *console) whoWas(ctx context.Context, text string, asJSON bool) error {
 	return nil
 }
 
-// timeText writes a time as all JSON of knoot's has it.
-func timeText(at gitlog.Millis) string { return at.Time().Format("2006-01-02T15:04:05.000Z07:00") }
-
 func (c *console) printStanding(s *daemon.Standing, now time.Time) {
 	if len(s.Sessions) == 0 {
 		fmt.Fprintln(c.stdout, "Nobody is here.")
