@@ -63,7 +63,14 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		a.begin()
 	}
 	if ctx.Err() != nil && c.h.Event == EventPreTool {
-		return nil // nobody waits for the answer any more; what has happened counts all the same
+		// Nobody waits for the answer any more; what has happened counts all the same, and what a line changes is looked for.
+		for _, s := range sites {
+			if (c.h.Opaque || c.h.Background) && !c.repeated {
+				a := s.tree.clone.arbiter
+				a.openCall(c.key, c.callIn(s.tree.root), &openCall{began: a.now(), opaque: c.now, head: s.head})
+			}
+		}
+		return nil
 	}
 	for _, s := range sites {
 		a := s.tree.clone.arbiter

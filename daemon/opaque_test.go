@@ -445,3 +445,26 @@ func TestSoManyFilesAreLookedAtAndNoMore(t *testing.T) {
 		t.Errorf("%d paths are looked at", len(paths))
 	}
 }
+
+// A line whose hook came too late runs all the same.
+func TestALineWhoseHookCameTooLate(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(anyStatus)
+	r.isOpen()
+	h := &socket.Hook{Agent: "claude", Event: EventPreTool, Session: "one", Cwd: r.root, Tool: "Bash", ToolUse: "1", Shell: true, Opaque: true,
+		Places: []socket.Place{{Root: r.root, Writes: []string{"named.txt"}}}}
+	c := &hookCall{d: d, h: h, now: d.now(), places: d.placesOf(context.Background(), h, d.now()), key: sessionKey{"claude", "one"}}
+	c.register()
+	late, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	if c.arbitrate(late) != nil {
+		t.Fatal("it is refused")
+	}
+	wantHolds(t, r, d)
+	r.write("made.txt", "x\n")
+	(&agent{r: r, session: "one"}).stop()
+	if got := r.audited(d, gitlog.FileWritten); !slices.Equal(got, []string{"FileWritten made.txt"}) {
+		t.Errorf("the audit log has %q", got)
+	}
+}

@@ -54,3 +54,29 @@ func TestReportClaudeCode29709CommandLinesAreRefusedWhatAnotherHolds(t *testing.
 		t.Error("a hook ran the line: ", err)
 	}
 }
+
+// The worst that happens in a shared checkout: git takes the whole tree, and with it what another session has not committed.
+func TestGitCommandsThatReachWhatAnotherChanged(t *testing.T) {
+	t.Parallel()
+	p := newPlaces(t)
+	p.holder.Write(factPath, "half done\n")
+	p.holder.Write("src/new.js", "new\n")
+	for line, names := range map[string]string{
+		"git reset --hard": factPath, "git checkout -f main": factPath, "cd src && git checkout .": factPath, "git restore -- src": factPath, "git stash": factPath,
+		"git stash -u && git pull --rebase": "src/new.js", "git fetch && git reset -q --hard origin/main": factPath, "git clean -fd": "src/new.js",
+		"bash -c 'git switch --discard-changes main'": factPath,
+	} {
+		p.refused(line, p.line(p.other, line), names, "Nothing was run", "git worktree add")
+		p.refused(line+", again", p.line(p.other, line), names)
+	}
+	for _, line := range []string{"git add -A", "git add . && git commit -m x", "git commit -qam x", "git add 'src/*.js'"} {
+		p.refused(line, p.line(p.other, line), factPath, "the same command again")
+		p.allowed(line+", again", p.line(p.other, line))
+	}
+	for _, line := range []string{"git status", "git switch -c topic", "git checkout -- README.md", "git restore docs", "git clean -n", "git add README.md", "git stash list", "git commit -m x"} {
+		p.allowed(line, p.line(p.other, line))
+	}
+	if text, err := os.ReadFile(filepath.Join(p.hers, factPath)); err != nil || string(text) != "half done\n" {
+		t.Errorf("a hook ran a line: %q, %v", text, err)
+	}
+}
