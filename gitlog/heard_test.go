@@ -3,6 +3,8 @@ package gitlog
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,6 +167,8 @@ func TestSegmentsAreHeardInAnyOrder(t *testing.T) {
 func TestWhatIsNotHeard(t *testing.T) {
 	_, ann, others := newCrew(t, "bob", "eve")
 	bob, eve := others[0], others[1]
+	older := ann.Roster().Head
+	ann.payRoom() // general's epoch stays
 	bob.pull()
 	ann.remember("kept", "the host has this", "src/billing.js")
 	ann.push()
@@ -212,7 +216,7 @@ func TestWhatIsNotHeard(t *testing.T) {
 		"another team":                     {ann.device.ID, forge(ann, ann.device, func(h *Header) { h.Team[0]++ }), errNotAdmitted},
 		"of the audit log":                 {ann.device.ID, forge(ann, ann.device, func(h *Header) { h.Kind = AuditLog }), errFields},
 		"after another segment":            {ann.device.ID, forge(ann, ann.device, func(h *Header) { h.Seq--; h.Prev[0]++ }), nil},
-		"by an older state of the team":    {ann.device.ID, forge(ann, ann.device, func(h *Header) { h.Roster = RosterHead{Seq: 1, Hash: ann.Roster().hashes[1]} }), nil},
+		"by an older state of the team":    {ann.device.ID, forge(ann, ann.device, func(h *Header) { h.Roster = older }), nil},
 		"by a state that nobody has shown": {ann.device.ID, forge(ann, ann.device, func(h *Header) { h.Roster.Seq += 5 }), ErrRosterBehind},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -232,6 +236,7 @@ func TestWhatIsNotHeard(t *testing.T) {
 	bob.wantFacts("kept")
 	// A removed device is not heard, from no place of its log, whatever it claims to go by.
 	eve.remember("before", "eve knew this", "src/billing.js")
+	eve.remember("then", "and this", "src/billing.js")
 	eve.push()
 	bob.pull()
 	early := forge(eve, eve.device, func(*Header) {})
@@ -242,7 +247,7 @@ func TestWhatIsNotHeard(t *testing.T) {
 			t.Errorf("a removed device, %s: %t, %v", what, news, err)
 		}
 	}
-	bob.wantFacts("before", "kept")
+	bob.wantFacts("before", "kept", "then")
 	if news := bob.hears(ann, good); news != 1 {
 		t.Error("the good one is not heard any more")
 	}
@@ -276,9 +281,18 @@ func TestWhatWasHeardFollowsTheTeam(t *testing.T) {
 	if waiting := ann.told(); len(waiting) != 1 {
 		t.Errorf("%d segments are told, want that of the room whose epoch goes on alone", len(waiting))
 	}
+	// Who is out of a room is not heard in it, though they went by the team before.
+	bob.remember("fees", "fees are in cents too", "src/pay/card.js")
+	lost := bob.told()
+	ann.change(func(change *RosterChange) error { return change.Revoke("pay", "bob@example.com", 0) })
+	if news := ann.hears(bob, lost...); news != 0 {
+		t.Error("ann hears bob in a room that he has lost")
+	}
+	ann.change(func(change *RosterChange) error { return change.Grant("pay", "bob@example.com") })
+	bob.pull()
 	ann.push() // sealed again: the same entries in other segments
 	bob.pull()
-	bob.wantFacts("cards", "tax")
+	bob.wantFacts("cards", "tax") // what he wrote there when he was out of it does not count
 	bob.wantWaiting(0)
 	if len(bob.Memory().All(Now())) != 2 {
 		t.Errorf("memory holds %d entries", len(bob.Memory().All(Now())))
@@ -320,4 +334,67 @@ func TestWhatTheHostNeverBrings(t *testing.T) {
 	bob.remember("news", "something else", "src/billing.js") // whatever moves a log
 	bob.wantWaiting(0)
 	bob.wantFacts("news")
+}
+
+// Whatever was heard, fetched, forgotten and started anew in between, both have the same in the end, once, and nothing that was heard
+// is gone meanwhile.
+func TestHeardAndFetchedInAnyOrder(t *testing.T) {
+	_, ann, others := newCrew(t, "bob")
+	bob := others[0]
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	draw := rand.New(rand.NewPCG(seed, 1))
+	names := []string{"cents", "rounding", "tax", "cart"}
+	var told [][][]byte
+	heard := map[EntryID]bool{}
+	for step := range 60 {
+		name := names[draw.IntN(len(names))]
+		switch draw.IntN(9) {
+		case 0, 1:
+			ann.remember(name, fmt.Sprintf("ann says %d of it at step %d", step*step, step))
+		case 2:
+			_, err := ann.Forget(context.Background(), ann.tree, ForgetRequest{Name: name, Author: byPerson})
+			var refused *Refusal
+			if err != nil && !errors.As(err, &refused) {
+				t.Fatal(err)
+			}
+		case 3:
+			bob.remember(name, fmt.Sprintf("bob says %d of it at step %d", step+step, step))
+		case 4, 5:
+			told = append(told, ann.told()...)
+			for range min(3, len(told)) {
+				bob.hears(ann, told[draw.IntN(len(told))])
+			}
+			for _, h := range bob.heard {
+				for _, id := range h.ids {
+					heard[id] = true
+				}
+			}
+		case 6:
+			ann.push()
+		case 7:
+			bob.pull()
+		case 8:
+			bob = bob.again()
+		}
+		for id := range heard {
+			if bob.entries[id] == nil {
+				t.Fatalf("step %d: entry %s was heard and is gone", step, id)
+			}
+		}
+	}
+	for _, h := range []*hand{ann, bob, ann, bob} {
+		h.sync(SyncOptions{Fetch: true, Push: true})
+	}
+	bob.wantWaiting(0)
+	rows := func(h *hand) (rows []string) {
+		for _, item := range h.Memory().All(MillisOf(h.now())) {
+			rows = append(rows, fmt.Sprintf("%s %s %t %t %t in %d", item.ID(), item.Fact.Text, item.Current, item.SupersededBy != nil, item.Forgotten, item.Seq))
+		}
+		slices.Sort(rows)
+		return rows
+	}
+	if a, b := rows(ann), rows(bob); !slices.Equal(a, b) {
+		t.Errorf("ann has\n%s\nbob has\n%s", strings.Join(a, "\n"), strings.Join(b, "\n"))
+	}
 }
