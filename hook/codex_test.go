@@ -1,6 +1,7 @@
 package hook
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -289,6 +290,20 @@ func TestABigPatchNamesAllItsFilesAndKeepsNothing(t *testing.T) {
 	}
 	if got := after.TotalAlloc - before.TotalAlloc; got > 2<<20 { // of which the first 256 KiB, in steps, are what a command line may have
 		t.Errorf("decoding 8 MB allocated %d bytes", got)
+	}
+}
+
+// Budget: 8 MB in 60 ms, so that the largest patch leaves most of the agent's time to it.
+func BenchmarkDecodeABigPatch(b *testing.B) {
+	data, err := io.ReadAll(bigPatch(8 << 20))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(len(data)))
+	for b.Loop() {
+		if _, err := codex.decode(bytes.NewReader(data)); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
 

@@ -289,21 +289,25 @@ func aScriptIsTold(s *scene) {
 		s.Skip("there is no python3 on this machine")
 	}
 	holder := s.held()
-	requests, _ := s.run(s.model(Script{
+	m := s.model(Script{
 		{s.agent.Shell(`python3 -c 'open("src/tax.js", "w").write("export const rate = 7\n")'`)},
-		// What the script did is found out after its call has ended, and told with a later one.
-		{s.agent.Shell("cat README.md")}, {s.agent.Shell("sleep 0.3; cat README.md")}, {{Text: "The rate is 7."}},
-	}), "add the reduced rate for books")
+		{s.agent.Shell("cat README.md")}, {s.agent.Shell("cat README.md && echo again")}, {{Text: "The rate is 7."}},
+	})
+	const told = heldPath + ", which you hold, was changed while a command of priya's agent ran"
+	m.Asked(func(turn int) {
+		if turn != 3 {
+			return
+		}
+		// What the script did is found out after its call has ended. Once it is, the next call of either is told.
+		if heard := holder.Hears("README.md", told); strings.Count(heard, told) != 1 {
+			s.Errorf("the model that holds the file is told %q", heard)
+		}
+	})
+	requests, _ := s.run(m, "add the reduced rate for books")
 	if text := s.text(heldPath); text != "export const rate = 7\n" {
 		s.Errorf("after the script the file is %q", text)
 	}
-	if n := requests[len(requests)-1].Count(heldPath + " was changed while your command ran"); n != 1 {
-		s.Errorf("the model that ran the script is told of it %d times", n)
-	}
-	const told = heldPath + ", which you hold, was changed while a command of priya's agent ran"
-	if heard := holder.Hears("README.md", told); strings.Count(heard, told) != 1 {
-		s.Errorf("the model that holds the file is told %q", heard)
-	}
+	s.counts(requests[len(requests)-1:], heldPath+" was changed while your command ran", 1)
 }
 
 func aSubagentIsRefused(s *scene) {
