@@ -119,7 +119,7 @@ func agentVariable(name string) bool {
 		"GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_PREFIX", "GIT_QUARANTINE_PATH":
 		return true
 	}
-	for _, prefix := range [...]string{"CLAUDE", "ANTHROPIC_", "CODEX_", "OPENAI_"} {
+	for _, prefix := range [...]string{"CLAUDE", "ANTHROPIC_", "CODEX_", "OPENAI_", "COPILOT_", "GITHUB_COPILOT_", "CURSOR_", "GEMINI_", "OPENCODE"} {
 		if strings.HasPrefix(name, prefix) {
 			return true
 		}

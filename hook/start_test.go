@@ -52,7 +52,7 @@ func (w *world) started() bool {
 
 func TestReportClaudeCode77078AbsentDaemonIsStarted(t *testing.T) {
 	w := newWorld(t)
-	w.env = append(w.env, "CLAUDECODE=1", "CLAUDE_CODE_MESSAGING_TOKEN=t", "ANTHROPIC_API_KEY=k", "GIT_DIR=/elsewhere", "GIT_SSH_COMMAND=ssh -v",
+	w.env = append(w.env, "CLAUDECODE=1", "CLAUDE_CODE_MESSAGING_TOKEN=t", "ANTHROPIC_API_KEY=k", "GEMINI_API_KEY=k", "COPILOT_CLI=1", "OPENCODE=1", "GIT_DIR=/elsewhere", "GIT_SSH_COMMAND=ssh -v",
 		"KNOOT_AGENT=tidy", "PATH="+os.Getenv("PATH"))
 	told := w.standIn()
 	if out := w.hook(w.payload("SessionStart", nil)); out != "" {
@@ -69,7 +69,7 @@ func TestReportClaudeCode77078AbsentDaemonIsStarted(t *testing.T) {
 		}
 	}
 	for _, line := range got {
-		for _, name := range []string{"CLAUDE", "ANTHROPIC", "GIT_DIR", "KNOOT_AGENT"} {
+		for _, name := range []string{"CLAUDE", "ANTHROPIC", "GEMINI", "COPILOT", "OPENCODE", "GIT_DIR", "KNOOT_AGENT"} {
 			if strings.HasPrefix(line, name) {
 				t.Errorf("the daemon got %s", line)
 			}

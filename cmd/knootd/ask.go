@@ -39,7 +39,7 @@ func (c *console) perform(ctx context.Context, op string, body, answer any) erro
 		return fmt.Errorf("%s: %w", op, err)
 	}
 	text, err = c.performHere(ctx, op, text, c.caller())
-	if isShut(err) || errors.Is(err, gitlog.ErrNoDevice) && c.sandboxed() {
+	if (isShut(err) || errors.Is(err, gitlog.ErrNoDevice)) && c.sandboxed() {
 		return c.spool(ctx, op, body, err)
 	}
 	if err != nil || answer == nil {

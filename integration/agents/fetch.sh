@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fetches the real agents through npm into a folder outside the repository: $KNOOT_AGENTS_CACHE, else
-# ~/.cache/knoot-agents. Does nothing for what is there. Prints where each one is.
+# ~/.cache/knoot-agents. Does nothing for what is there. Prints where each one is. With "others", those, too, whose tests are run
+# only where they are there.
 #
 # They are other people's programs: fetched, run by tests, never committed.
 set -euo pipefail
@@ -39,3 +40,7 @@ case "$(uname -s)-$(uname -m)" in
 esac
 fetch claude @anthropic-ai/claude-agent-sdk-linux-x64 0.3.332 claude
 fetch codex @openai/codex 0.171.0-linux-x64 vendor/x86_64-unknown-linux-musl/bin/codex
+if [ "${1:-}" = others ]; then
+  fetch copilot @github/copilot-linux-x64 1.0.102 copilot
+  fetch opencode opencode-linux-x64 1.18.33 bin/opencode
+fi

@@ -62,7 +62,13 @@ var scenarios = []struct {
 }
 
 func TestScenarios(t *testing.T) {
-	for _, find := range []func() (Agent, error){FindClaude, FindCodex, FindCodexInCodeMode} {
+	finds := []func() (Agent, error){FindClaude, FindCodex, FindCodexInCodeMode}
+	for _, find := range []func() (Agent, error){FindCopilot, FindOpencode} {
+		if _, err := find(); err == nil { // fetched by those who want them: they are large
+			finds = append(finds, find)
+		}
+	}
+	for _, find := range finds {
 		agent, err := find()
 		for _, scenario := range scenarios {
 			t.Run(agent.Name()+"/"+scenario.name, func(t *testing.T) {
