@@ -137,10 +137,10 @@ func (d *daemon) sendLetter(ctx context.Context, wt *worktree, l *letter, by ses
 	}
 	caller := &socket.Caller{Agent: true}
 	if s.Caller != nil {
-		caller.Session, caller.Name, caller.User = s.Caller.Session, s.Caller.Name, s.Caller.User
+		caller.Session, caller.SessionAgent, caller.Name, caller.User = s.Caller.Session, s.Caller.SessionAgent, s.Caller.Name, s.Caller.User
 	}
 	if caller.Session == "" && caller.Name == "" && d.alone(wt, by) {
-		caller.Session = by.ID
+		caller.Session, caller.SessionAgent = by.ID, by.Agent
 	}
 	if s.Op == "msg" {
 		var r MessageRequest

@@ -200,6 +200,7 @@ func TestWhoLeftItSaysIt(t *testing.T) {
 	r.leave("msg", nil, MessageRequest{To: "ash@example.com", Text: "two"})
 	// One that says who it is, whose process is none here.
 	r.leave("msg", &socket.Caller{Session: "beta-12-session", Ancestors: []int{os.Getpid()}, Terminal: true}, MessageRequest{To: "ash@example.com", Text: "three"})
+	r.leave("msg", &socket.Caller{Session: "gamma-56-session", SessionAgent: "codex"}, MessageRequest{To: "ash@example.com", Text: "four"})
 	r.collected(d, "alpha-1-session")
 	var messages []Message
 	if _, sentence := r.order("inbox", aPerson, InboxRequest{}, &messages); sentence != "" {
@@ -210,7 +211,7 @@ func TestWhoLeftItSaysIt(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s (%s): %s", m.From, m.Kind, m.Text))
 	}
 	slices.Sort(got) // two of one millisecond have no order
-	want := []string{"ash@example.com (agent): two", "claude-alpha-1- (agent): one", "claude-beta-12- (agent): three"}
+	want := []string{"ash@example.com (agent): two", "claude-alpha-1- (agent): one", "claude-beta-12- (agent): three", "codex-gamma-56 (agent): four"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
