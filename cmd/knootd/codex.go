@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -148,8 +149,10 @@ func (e *examination) lookAtCodex(ctx context.Context, repo *gitlog.Repository, 
 			}
 		}
 	}
-	path, _ := a.path(ctx, repo)
+	path, root := a.path(ctx, repo)
 	switch {
+	case all == 0 && root != repo.Root && !isFolder(filepath.Join(repo.Root, a.folder)):
+		e.bad(name, "`knoot init` makes it", "has no hooks in this worktree: it looks for them in the main checkout where there is a folder %s here, and there is none", a.folder)
 	case all == 0:
 		e.bad(name, "start Codex in "+repo.Root+" and say that you trust the folder: it loads no project's hooks before; where `[features]` in its config.toml has `hooks = false`, remove that",
 			"%s does not load knoot's hooks (%s)", says.title(), e.short(repo, path))
