@@ -209,6 +209,21 @@ func hears(t testing.TB, a *agent, words ...string) {
 	})
 }
 
+// refuses waits until a session is refused a file with these words. On a busy machine a hook that is not answered in time allows.
+func refuses(t testing.TB, a *agent, path, words string) {
+	t.Helper()
+	denied := ""
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s was last told of %s: %q", a.session, path, denied)
+		}
+	}()
+	awaitTrue(t, a.session+" is refused "+path, func() bool {
+		denied = a.edit(path)
+		return strings.Contains(denied, words)
+	})
+}
+
 // begin begins a session.
 func begin(r *repository, id string) *agent {
 	a := &agent{r: r, session: id}

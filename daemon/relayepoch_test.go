@@ -85,17 +85,11 @@ func TestClaimsOverANewEpoch(t *testing.T) {
 		return false
 	})
 	// What the other machine claimed by the old keys denies, by the mirror and by the relay.
-	if denied := one.edit("src/b.js"); !strings.Contains(denied, "sam's agent") {
-		t.Errorf("a claim of the old epoch, by the mirror: %q", denied)
-	}
+	refuses(t, one, "src/b.js", "sam's agent")
 	doubts(c.a)
-	if denied := one.edit("src/b.js"); !strings.Contains(denied, "sam's agent") {
-		t.Errorf("a claim of the old epoch, by the relay: %q", denied)
-	}
+	refuses(t, one, "src/b.js", "sam's agent")
 	// And the other way, as far as the machine that lacks the epoch still hears of it.
-	if denied := two.edit("src/a.js"); !strings.Contains(denied, "ash's agent") {
-		t.Errorf("a claim of the new epoch, by an old mirror: %q", denied)
-	}
+	refuses(t, two, "src/a.js", "ash's agent")
 	// The relay takes no claim by the old keys: that is no denial, and is made good.
 	for _, path := range []string{"src/a.js", "src/c.js"} {
 		awaitTrue(t, path+" is written by the old keys", func() bool {
@@ -114,9 +108,7 @@ func TestClaimsOverANewEpoch(t *testing.T) {
 			t.Errorf("%s is held by %v", path, got)
 		}
 	}
-	if denied := one.edit("src/c.js"); !strings.Contains(denied, "sam's agent") {
-		t.Errorf("what was claimed meanwhile: %q", denied)
-	}
+	refuses(t, one, "src/c.js", "sam's agent")
 	// A daemon that starts now knows of the old keys, too, and its sessions are who they were.
 	c.sam.m.stop(c.s)
 	c.s = c.sam.m.start(Options{})
@@ -150,9 +142,7 @@ func TestClaimsOverANewEpoch(t *testing.T) {
 		t.Error("claims go by the old keys for ever")
 	}
 	knows(t, c.s, 1)
-	if denied := two.edit("src/a.js"); !strings.Contains(denied, "ash's agent") {
-		t.Errorf("by the new keys alone: %q", denied)
-	}
+	refuses(t, two, "src/a.js", "ash's agent")
 }
 
 // What a removed device held is free once its removal is sequenced, and it hears no more. Its agents work on.

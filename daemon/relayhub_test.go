@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"knoot.dev/knoot/arbiter"
 )
 
 // A file that sessions of several machines write is a hub for all of them, with one queue.
@@ -13,15 +15,17 @@ func TestHubsOfAllMachines(t *testing.T) {
 	one, two, three := begin(c.ash, "alpha-1-session"), begin(c.sam, "beta-12-session"), begin(c.ash, "gamma-3-session")
 	c.connected()
 	for _, each := range []*agent{one, three, two} {
-		awaitTrue(t, each.session+" has its turn", func() bool { return each.edit("src/routes.js") == "" })
+		d := map[*repository]*daemon{c.ash: c.a, c.sam: c.s}[each.r]
+		awaitTrue(t, each.session+" has written under a claim of the relay's", func() bool {
+			return each.edit("src/routes.js") == "" && d.clones.all()[0].relay.gated(each.session)
+		})
 		if each != two {
 			each.stop()
+			awaitTrue(t, "the claim is over", func() bool { return len(d.clones.all()[0].relay.holders("src/routes.js")) == 0 })
 		}
 	}
 	knows(t, c.a, 1)
-	if denied := one.edit("src/routes.js"); !strings.Contains(denied, "sam's agent") {
-		t.Errorf("while another machine's session holds it: %q", denied)
-	}
+	refuses(t, one, "src/routes.js", "sam's agent")
 	for name, r := range map[string]*repository{"ash": c.ash, "sam": c.sam} {
 		var hubs []Hub
 		awaitTrue(t, name+" sees the queue", func() bool {
@@ -53,4 +57,16 @@ func TestHubsOfAllMachines(t *testing.T) {
 	if brief := two.prompt("on to the routes of the shop"); !strings.Contains(brief, "src/routes.js is widely shared: 1 session in its queue") {
 		t.Errorf("who holds is told %q", brief)
 	}
+}
+
+// gated says whether the relay knows of a write of a session under a claim.
+func (r *relayRepository) gated(session string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range r.view.Writes(arbiter.Token{}, arbiter.Order{}, r.clock.now()) {
+		if r.sessionOf(w.Session).ID == session && w.Gated {
+			return true
+		}
+	}
+	return false
 }
