@@ -90,15 +90,19 @@ func (s *Server) Open() {
 	begun := make(chan struct{})
 	s.begun, s.cancel = begun, cancel
 	s.loops.Go(func() {
-		defer close(begun)
-		s.load()
-		for _, e := range s.host.Sessions(ctx) {
+		s.begin(ctx)
+		close(begun)
+		for _, e := range s.host.Sessions(ctx) { // that takes as long as opening their repositories
 			s.Hear(e)
 		}
-		s.following.Lock()
-		defer s.following.Unlock()
-		s.follow(ctx, portPatience)
 	})
+}
+
+func (s *Server) begin(ctx context.Context) {
+	s.load()
+	s.following.Lock()
+	defer s.following.Unlock()
+	s.follow(ctx, portPatience)
 }
 
 // Close ends serving: streams and calls that are under way, too.
@@ -238,7 +242,7 @@ func (now *serving) close() {
 	now.done.Wait()
 }
 
-// Address is the host and port that agents are to connect to, once Open's work is done; "": nothing listens.
+// Address is the host and port that agents are to connect to; it waits for Open to have tried. "": nothing listens.
 func (s *Server) Address(ctx context.Context) string {
 	s.mu.Lock()
 	begun := s.begun

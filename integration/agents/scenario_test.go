@@ -56,6 +56,7 @@ var scenarios = []struct {
 	{"what it says by commands is its session's", commandsAreTheSessions},
 	{"hooks in a linked worktree", inALinkedWorktree},
 	{"status knows whether its hooks are trusted", statusKnowsTrust},
+	{"knoot's tools, over a restart and a newer connection", usesTheTools},
 	{"daemon dead: all happens, nothing is said", withADeadDaemon},
 	{"daemon hung: all happens, nothing is said", withAHungDaemon},
 	{"daemon talks garbage: all happens, nothing is said", withGarbage},
