@@ -74,33 +74,41 @@ func (d *dialer) connect(ctx context.Context, key ed25519.PrivateKey) (wire.Conn
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	outcomes := make(chan outcome)
-	started, ended := 0, 0
-	start := func() {
-		how := order[started]
-		started++
+	running := 0
+	start := func(how string) {
+		running++
 		go func() {
 			conn, welcome, err := d.dial[how](ctx, d.at.address, config, "knoot "+socket.Version)
 			outcomes <- outcome{conn, welcome, err, how}
 		}()
 	}
-	start()
-	timer := time.NewTimer(tcpAfter)
+	start(order[0])
+	next, after := order[1], tcpAfter // what is begun when the timer ends; "": nothing
+	timer := time.NewTimer(after)
 	defer timer.Stop()
 	var won outcome
-	var errs []error
-	for ended < started {
+	errs := map[string]error{}
+	for running > 0 {
 		select {
 		case <-timer.C:
-			if started < len(order) && won.conn == nil {
-				start()
+			if next != "" && won.conn == nil {
+				start(next)
+				next = ""
 			}
 		case o := <-outcomes:
-			ended++
+			running--
 			switch {
 			case o.err != nil:
-				errs = append(errs, o.err)
-				if started < len(order) && won.conn == nil && ctx.Err() == nil {
-					start()
+				errs[o.how] = o.err
+				switch {
+				case won.conn != nil || ctx.Err() != nil:
+				case next != "":
+					start(next)
+					next = ""
+				case running > 0:
+					// A relay that begins just now refuses TCP for a moment, and where UDP is dropped QUIC says nothing for long.
+					next, after = o.how, 2*after
+					timer.Reset(after)
 				}
 			case won.conn != nil:
 				o.conn.Close(0, "")
@@ -111,7 +119,13 @@ func (d *dialer) connect(ctx context.Context, key ed25519.PrivateKey) (wire.Conn
 		}
 	}
 	if won.conn == nil {
-		return nil, nil, inOne(errs)
+		var all []error
+		for _, how := range order {
+			if err := errs[how]; err != nil {
+				all = append(all, err)
+			}
+		}
+		return nil, nil, inOne(all)
 	}
 	d.tcp[network] = won.how == "tcp"
 	return won.conn, won.welcome, nil

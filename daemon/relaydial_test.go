@@ -1,7 +1,10 @@
 package daemon
 
 import (
+	"context"
 	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,6 +29,43 @@ func TestAnotherKeyIsSaidOnce(t *testing.T) {
 	if strings.Count(text, h.pin) != 1 || strings.Count(text, pinned.String()) != 1 || !strings.HasPrefix(text, "the relay has the key") || !strings.Contains(text, "knoot init --relay") {
 		t.Errorf("refused with %q", text)
 	}
+}
+
+// A relay that is just beginning refuses TCP for a moment. Where UDP is dropped QUIC says nothing meanwhile, and TCP is tried again.
+func TestTCPIsTriedAgainWhileQUICSaysNothing(t *testing.T) {
+	_, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		d := newDialer(relayAddress{address: "127.0.0.1:1"})
+		tries := 0
+		d.dial["quic"] = func(ctx context.Context, _ string, _ *tls.Config, _ string) (wire.Conn, *wire.Welcome, error) {
+			ctx, cancel := context.WithTimeout(ctx, wire.HandshakeTimeout)
+			defer cancel()
+			<-ctx.Done()
+			return nil, nil, ctx.Err()
+		}
+		d.dial["tcp"] = func(context.Context, string, *tls.Config, string) (wire.Conn, *wire.Welcome, error) {
+			if tries++; tries < 3 {
+				return nil, nil, errors.New("connection refused")
+			}
+			return struct{ wire.Conn }{}, &wire.Welcome{}, nil
+		}
+		began := time.Now()
+		conn, _, err := d.connect(t.Context(), key)
+		if took := time.Since(began); conn == nil || took >= wire.HandshakeTimeout {
+			t.Errorf("not connected by the third try of TCP: after %v, %v", took, err)
+		}
+		tries = -100
+		began = time.Now()
+		if _, _, err = d.connect(t.Context(), key); err == nil || err.Error() != "connection refused; context deadline exceeded" {
+			t.Errorf("where neither answers: %v", err)
+		}
+		if took := time.Since(began); took > 2*wire.HandshakeTimeout {
+			t.Errorf("it goes on for %v", took)
+		}
+	})
 }
 
 // Tries come ever more seldom, and after one that lasted at once.
