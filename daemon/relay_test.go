@@ -237,6 +237,10 @@ func TestAnotherMachinesClaimDenies(t *testing.T) {
 	one, two := begin(c.ash, "one"), begin(c.sam, "two")
 	c.connected()
 	one.prompt("rewriting tax rounding for invoices")
+	awaitTrue(t, "the intent is known on the other machine", func() bool {
+		standing := c.s.clones.all()[0].relay.standing()
+		return len(standing) == 1 && standing[0].Intent != ""
+	})
 	if denied := one.edit("src/tax.js"); denied != "" {
 		t.Fatalf("the first write: %q", denied)
 	}
