@@ -108,8 +108,10 @@ func (c *Clone) reload(ctx context.Context) error {
 // reloadBy is reload with refs that were listed already; takeRoster has the clone that it is given take its roster. All is read
 // beside what is here, which nobody waits for and which stays as it is where that fails.
 func (c *Clone) reloadBy(ctx context.Context, found []ref, takeRoster func(*Clone) error) error {
+	c.mu.Lock() // an event may be recorded now
 	next := &Clone{Repo: c.Repo, home: c.home, device: c.device, settings: c.settings, now: c.now, lock: c.lock, objects: c.objects, writer: c.writer,
 		heard: c.heard, replayed: c.replayed}
+	c.mu.Unlock()
 	next.reset()
 	err := takeRoster(next)
 	c.objects = next.objects // opened now, if they were not
