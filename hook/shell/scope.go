@@ -23,8 +23,8 @@ type scope struct {
 	odd bool
 	// posix says that it may not be bash: braces may be nothing special, and pushd no command.
 	posix bool
-	// shared says that vars and funcs are those of another scope too.
-	shared bool
+	// sharesVars says that vars are those of another scope too, sharesFuncs that funcs are.
+	sharesVars, sharesFuncs bool
 }
 
 // value is a variable's. A variable that is in no map is as little known as one that is known not to be.
@@ -42,30 +42,24 @@ func (v value) equal(w value) bool {
 }
 
 func (sc *scope) clone() *scope {
-	sc.shared = true
+	sc.sharesVars, sc.sharesFuncs = true, true
 	c := *sc
 	c.locals, c.stack = maps.Clone(sc.locals), slices.Clip(sc.stack)
 	return &c
 }
 
-// own makes the maps those of sc alone, before one is written to.
-func (sc *scope) own() {
-	if sc.shared || sc.funcs == nil {
-		sc.vars, sc.funcs, sc.shared = maps.Clone(sc.vars), maps.Clone(sc.funcs), false
-		if sc.funcs == nil {
-			sc.funcs = map[string]*syntax.Stmt{}
-		}
-	}
-}
-
 func (sc *scope) setVar(name string, v value) {
-	sc.own()
+	if sc.sharesVars {
+		sc.vars, sc.sharesVars = maps.Clone(sc.vars), false
+	}
 	sc.vars[name] = v
 }
 
 // setFunc defines a function; nil: it is not known which.
 func (sc *scope) setFunc(name string, body *syntax.Stmt) {
-	sc.own()
+	if sc.sharesFuncs {
+		sc.funcs, sc.sharesFuncs = maps.Clone(sc.funcs), false
+	}
 	sc.funcs[name] = body
 }
 

@@ -123,9 +123,11 @@ func newReading(env Env) *reading {
 
 func (r *reading) result() Result {
 	res := Result{Opaque: r.opaque, Sweeps: r.sweeps}
+	res.Reads = slices.Grow(res.Reads, len(r.reads))
 	for path := range r.reads {
 		res.Reads = append(res.Reads, path)
 	}
+	res.Writes = slices.Grow(res.Writes, len(r.writes))
 	for path, w := range r.writes {
 		both := w.entry && w.through && r.isLink(path)
 		res.Writes = append(res.Writes, Write{Path: path, Tree: w.tree, Entry: w.entry && (both || !w.through)})
