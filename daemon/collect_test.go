@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -55,7 +56,12 @@ func (r *repository) collected(d *daemon, session string) *Spooling {
 	if err != nil {
 		r.m.t.Fatal(err)
 	}
-	d.collect(r.m.t.Context(), wt, sessionKey{Agent: "claude", ID: session})
+	done := make(chan struct{})
+	wt.clone.later(func(ctx context.Context) { // behind what a hook that was answered before has still to do
+		defer close(done)
+		d.collect(ctx, wt, sessionKey{Agent: "claude", ID: session})
+	})
+	<-done
 	found, err := ReadSpooling(r.root)
 	if err != nil {
 		r.m.t.Fatal(err)
