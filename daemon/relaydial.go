@@ -84,6 +84,7 @@ func (d *dialer) connect(ctx context.Context, key ed25519.PrivateKey) (wire.Conn
 	}
 	start(order[0])
 	next, after := order[1], tcpAfter // what is begun when the timer ends; "": nothing
+	tried := false                    // order[1] was
 	timer := time.NewTimer(after)
 	defer timer.Stop()
 	var won outcome
@@ -93,19 +94,21 @@ func (d *dialer) connect(ctx context.Context, key ed25519.PrivateKey) (wire.Conn
 		case <-timer.C:
 			if next != "" && won.conn == nil {
 				start(next)
-				next = ""
+				next, tried = "", true
 			}
 		case o := <-outcomes:
 			running--
 			switch {
 			case o.err != nil:
 				errs[o.how] = o.err
-				switch {
-				case won.conn != nil || ctx.Err() != nil:
-				case next != "":
-					start(next)
-					next = ""
-				case running > 0:
+				if won.conn != nil || ctx.Err() != nil {
+					break
+				}
+				if !tried {
+					start(order[1])
+					tried = true
+				}
+				if running > 0 {
 					// A relay that begins just now refuses TCP for a moment, and where UDP is dropped QUIC says nothing for long.
 					next, after = o.how, 2*after
 					timer.Reset(after)
