@@ -340,9 +340,9 @@ func (d *daemon) handOver(req *socket.Request, conn *net.UnixConn) *reply {
 	if !d.server.owns(d.loc.Socket()) {
 		return &reply{Response: failure(codeRefused, "the socket is no longer this daemon's")}
 	}
+	d.uncoordinate() // first, and while hooks are still answered: calls of agents take their time to end
 	d.server.pause()
 	d.server.drain(1, drainTime)
-	d.uncoordinate()
 	d.clones.close()
 	d.arbitrations.close()
 	d.state.close()

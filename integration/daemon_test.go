@@ -3,7 +3,10 @@ package integration
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -173,7 +176,10 @@ func TestHooksInstalledTwiceAnswerAlikeAndRecordOnce(t *testing.T) {
 
 func TestANewerExecutableTakesOverAndNoSessionNotices(t *testing.T) {
 	s := newShop(t)
+	s.priya.Write(filepath.Join(s.priya.KnootHome, "config.toml"), fmt.Sprintf("[daemon]\nautostart = false\n[mcp]\nport = %d\n", freePort(t)))
 	old := s.priya.StartDaemon()
+	alice := s.connect(t, "alice")
+	alice.listsItself(t)
 	s.remember(t)
 	s.priya.Write(filepath.Join(s.hers, "src/tax.js"), "export const tax = 0.19\n")
 	s.priya.Knoot(s.hers, "remember", "--name", "taxes", "--path", "src/tax.js", "taxes round half to even, at the line")
@@ -190,6 +196,7 @@ func TestANewerExecutableTakesOverAndNoSessionNotices(t *testing.T) {
 	if after := failures(t, s.priya); after != before {
 		t.Errorf("a hook failed while the daemon was replaced:\n%s", after)
 	}
+	alice.listsItself(t) // at the same port, with the same secret
 
 	// An older one does not take over from a newer one.
 	s.priya.Bin = stage.Executables(t, stage.Version)
@@ -197,6 +204,61 @@ func TestANewerExecutableTakesOverAndNoSessionNotices(t *testing.T) {
 		t.Errorf("an older daemon beside a newer one: %+v", result)
 	}
 	never(t, "after an older one tried", session.Read(factPath), factText)
+}
+
+// client is an agent that speaks MCP.
+type client struct {
+	URL     string
+	Headers map[string]string
+}
+
+// connect makes an agent in her clone.
+func (s *shop) connect(t *testing.T, name string) (c client) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(s.priya.Knoot(s.hers, "mcp", "config", "json", "--agent", name)), &c); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// listsItself calls a tool, as soon as somebody listens.
+func (c client) listsItself(t *testing.T) {
+	t.Helper()
+	for patience := time.After(20 * time.Second); ; {
+		req, err := http.NewRequest(http.MethodPost, c.URL, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"list-agents","arguments":{"agentId":"alice"}}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		for name, value := range c.Headers {
+			req.Header.Set(name, value)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err == nil {
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if !strings.Contains(string(text), "alice") || resp.StatusCode != http.StatusOK {
+				t.Fatalf("the agent is answered %d %s", resp.StatusCode, text)
+			}
+			return
+		}
+		select {
+		case <-patience:
+			t.Fatal(err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// freePort is a port of this machine that nobody listens on now.
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // A hook of a newer executable is enough: nobody has to restart anything.

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -36,12 +35,15 @@ func (r refusal) Error() string { return string(r) }
 
 func refusef(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
-// agentName is what an agent may be called: it stands in addresses, headers and commands.
-var agentName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$`)
+// maxName bounds an agent's name, in bytes.
+const maxName = 40
 
+// checkName says what is wrong with a name: it stands in addresses, headers and commands.
 func checkName(name string) error {
-	if !agentName.MatchString(name) || strings.EqualFold(name, "all") {
-		return refusef("%q is no name for an agent: it has up to 40 letters, digits, dots, dashes and underscores, and is not all", daemon.Clean(name, 40))
+	plain := func(r rune) bool { return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' }
+	odd := func(r rune) bool { return !plain(r) && !strings.ContainsRune("._-", r) }
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, odd) || !plain(rune(name[0])) || strings.EqualFold(name, "all") {
+		return refusef("%q is no name for an agent: it has up to %d letters, digits, dots, dashes and underscores, and is not all", daemon.Clean(name, maxName), maxName)
 	}
 	return nil
 }
