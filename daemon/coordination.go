@@ -272,6 +272,13 @@ func (h *Host) Unread(ctx context.Context, as Speaker, read bool) ([]Message, er
 	return look(repositoryOf(wt.clone.clone), h.d.readerOf(wt.clone, as.key(), agentBox(as.ID)), h.d.now())
 }
 
+// Forget drops what is unread in the mailbox of an agent that is no more.
+func (h *Host) Forget(id string) {
+	if err := h.d.mail.drop(agentBox(id), h.d.now()); err != nil {
+		h.d.log.Error("messages cannot be dropped", "error", err)
+	}
+}
+
 // Remember publishes a fact of an agent's; the paths are relative to the root of its worktree, or absolute.
 func (h *Host) Remember(ctx context.Context, as Speaker, name, text string, paths []string) (any, error) {
 	return h.operate(ctx, as, "remember", gitlog.RememberRequest{Name: name, Text: text, Paths: paths})

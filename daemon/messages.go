@@ -398,6 +398,25 @@ func (m *mail) isFull(box mailbox, now gitlog.Millis) bool {
 	return m.count(box, now) >= maxUnread
 }
 
+// drop forgets what waits in a mailbox.
+func (m *mail) drop(box mailbox, now gitlog.Millis) error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := m.open(now); err != nil {
+		return err
+	}
+	r := &mailRecord{Reader: box}
+	for _, msg := range m.messages {
+		if slices.Contains(msg.Unread, box) {
+			r.Read = append(r.Read, msg.ID)
+		}
+	}
+	if len(r.Read) == 0 {
+		return nil
+	}
+	return m.commit(now, r)
+}
+
 // unreadOf returns the messages that a session has not read: its own, and those to its person. state.mu is not held.
 func (d *daemon) unreadOf(key sessionKey, oc *openClone, now gitlog.Millis) []Message {
 	d.state.mu.Lock()

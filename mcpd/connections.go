@@ -86,6 +86,18 @@ func (c *connections) finish(agent, epoch string) {
 	of.endStream()
 }
 
+// forget ends an agent's streams, and drops what is known of its connection.
+func (c *connections) forget(agent string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.of(agent)
+	of.endStream()
+	for _, each := range of.listen {
+		each.end()
+	}
+	delete(c.agents, agent)
+}
+
 // open makes a stream the agent's, in place of the one before; whoever ends it calls closed.
 func (c *connections) open(ctx context.Context, agent string) (_ context.Context, closed func()) {
 	ctx, cancel := context.WithCancel(ctx)

@@ -28,6 +28,8 @@ type record struct {
 	Seen  *seenRecord  `json:"seen,omitempty"`
 	Graph *graphRecord `json:"graph,omitempty"`
 	Board *board       `json:"board,omitempty"`
+	// Closed are agents that are no more, with all that was theirs.
+	Closed []string `json:"closed,omitempty"`
 }
 
 // seenRecord is what was seen of an agent.

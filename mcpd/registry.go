@@ -377,6 +377,14 @@ func (s *Server) apply(r *record) {
 	if r.Board != nil {
 		s.boards[r.Board.Agent] = r.Board
 	}
+	for _, id := range r.Closed {
+		if a := s.agents[id]; a != nil {
+			delete(s.bound, a.Session)
+		}
+		delete(s.agents, id)
+		delete(s.graphs, id)
+		delete(s.boards, id)
+	}
 }
 
 // seenRecords are what is kept of what was seen, where that changed or all is true. mu is held.
