@@ -247,6 +247,7 @@ func TestReportCodex27833AWriteThatWasRefusedAndHappenedAnyway(t *testing.T) {
 			r.isOpen()
 			holder, other := &agent{r: r, session: "holder"}, &agent{r: r, session: "other"}
 			holder.edit("src/billing.js")
+			tick()
 			if other.edit("src/billing.js") == "" {
 				t.Fatal("it is allowed")
 			}
