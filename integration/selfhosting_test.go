@@ -42,7 +42,6 @@ type visitor struct {
 	operator *stage.Person
 	ana, ben *machine
 	dir      string // a source folder: bin and docs
-	said     map[string]string
 	state    string
 	address  string
 	key      string
@@ -189,7 +188,7 @@ func TestThePageOnSelfHosting(t *testing.T) {
 	}
 	has(t, "/status", v.page("/status"), v.key)
 	figures := v.page("/metrics")
-	for _, name := range regexp.MustCompile("knoot_relay_[a-z_]+(?:\\{[^}]*\\})?").FindAllString(string(text), -1) {
+	for _, name := range regexp.MustCompile(`knoot_relay_[a-z_]+(?:\{[^}]*\})?`).FindAllString(string(text), -1) {
 		if !strings.Contains(figures, name) {
 			t.Errorf("the page names the figure %s, which the relay does not have", name)
 		}

@@ -95,7 +95,7 @@ func (c *console) configureClaude(ctx context.Context, agent string, config clie
 	// One that is there already is not replaced by add-json. That none is there is no trouble.
 	_, _ = c.output(ctx, "claude", "mcp", "remove", "--scope", "local", "knoot")
 	if out, err := c.output(ctx, "claude", add...); err != nil {
-		return fmt.Errorf("Claude Code did not take it (%w): %s; without --write this prints what to run", err, oneLine(strings.ReplaceAll(out, config.Headers["Authorization"], "...")))
+		return fmt.Errorf("the claude command did not take it (%w): %s; without --write this prints what to run", err, oneLine(strings.ReplaceAll(out, config.Headers["Authorization"], "...")))
 	}
 	fmt.Fprintf(c.stdout, "Claude Code connects as %s when it is started here. Try: claude mcp list\n", agent)
 	return nil
