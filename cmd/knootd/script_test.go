@@ -245,7 +245,7 @@ func TestExamples(t *testing.T) {
 	}
 	for _, command := range all {
 		switch command.Name {
-		case "demo", "join", "present", "relay", "watch": // scripts and tests of their own
+		case "demo", "join", "mcp", "mcp config", "present", "relay", "watch": // scripts and tests of their own
 			continue
 		}
 		t.Run(command.Name, func(t *testing.T) {
