@@ -32,7 +32,7 @@ type Coordinator interface {
 	Agents(repository string) []Agent
 	// AgentOf returns which agent a session is; false: none that has a name of its own.
 	AgentOf(SessionKey) (Agent, bool)
-	// Do does an operation of a command: mcp. The answer is encoded as JSON.
+	// Do does an operation of a command, mcp or agent. The answer is encoded as JSON.
 	Do(ctx context.Context, op, dir string, body json.RawMessage) (any, error)
 	// Problem says in a sentence why it does not serve although it should; "" where it does, or should not.
 	Problem() string

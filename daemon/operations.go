@@ -262,7 +262,7 @@ func (d *daemon) operation(ctx context.Context, req *socket.Request, conn *net.U
 	case "remember", "cache", "plan", "confirm", "forget", "sync", "team", "accept":
 	case "who", "hubs", "wait", "release", "take", "msg", "inbox", "watch", "present", "touched":
 		live = true
-	case "mcp":
+	case "mcp", "agent":
 		if d.coordinator != nil {
 			return d.coordinator.Do(ctx, req.Op, req.Dir, req.Body)
 		}

@@ -156,26 +156,35 @@ func closeAgent(_ context.Context, c *call) (any, error) {
 	case target.CreatedBy != c.agent.ID:
 		return nil, refusef("you did not make %s, so it is not yours to close", target.ID)
 	}
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	closed := &record{Closed: []string{target.ID}}
-	c.mu.Lock()
-	for _, a := range c.agents {
-		if a.Owner == target.ID {
+	closed, err := c.close(target.ID)
+	if err != nil {
+		return nil, err
+	}
+	return "Closed " + strings.Join(closed, ", ") + ".", nil
+}
+
+// close takes an agent out, with its companions, and with all that was theirs. It returns their ids.
+func (s *Server) close(id string) ([]string, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	closed := &record{Closed: []string{id}}
+	s.mu.Lock()
+	for _, a := range s.agents {
+		if a.Owner == id {
 			closed.Closed = append(closed.Closed, a.ID)
 		}
 	}
-	c.mu.Unlock()
+	s.mu.Unlock()
 	slices.Sort(closed.Closed[1:])
-	if err := c.keep(closed); err != nil {
+	if err := s.keep(closed); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	c.apply(closed)
-	c.mu.Unlock()
-	for _, id := range closed.Closed {
-		c.connections.forget(id)
-		c.host.Forget(id)
+	s.mu.Lock()
+	s.apply(closed)
+	s.mu.Unlock()
+	for _, each := range closed.Closed {
+		s.connections.forget(each)
+		s.host.Forget(each)
 	}
-	return "Closed " + strings.Join(closed.Closed, ", ") + ".", nil
+	return closed.Closed, nil
 }

@@ -18,7 +18,7 @@ func (c *console) commands() *ffcli.Command {
 		{"Look something up", []*ffcli.Command{c.recallCommand(), c.whyCommand(), c.exportCommand(), c.shownCommand(), c.statsCommand()}},
 		{"The team", []*ffcli.Command{c.joinCommand(), c.memberCommand(), c.roomCommand(), c.areasCommand()}},
 		{"Who else is here", []*ffcli.Command{c.whoCommand(), c.watchCommand(), c.waitCommand(), c.releaseCommand(), c.takeCommand(), c.presentCommand(), c.hubsCommand(), c.msgCommand(), c.inboxCommand()}},
-		{"Behind it", []*ffcli.Command{c.daemonCommand(), c.mcpCommand(), c.relayCommand(), c.loginCommand(), c.syncCommand(), c.verifyCommand(), c.trustCommand()}},
+		{"Behind it", []*ffcli.Command{c.daemonCommand(), c.agentCommand(), c.mcpCommand(), c.relayCommand(), c.loginCommand(), c.syncCommand(), c.verifyCommand(), c.trustCommand()}},
 	}
 	root := &ffcli.Command{Name: "knoot"}
 	var b strings.Builder

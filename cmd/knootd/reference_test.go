@@ -153,6 +153,8 @@ func TestMisuse(t *testing.T) {
 		"msg all":                  "knoot msg TO TEXT",
 		"inbox now":                "takes no argument",
 		"mcp config":               "claude --agent NAME",
+		"agent add":                "knoot agent add NAME",
+		"agent rm":                 "knoot agent rm NAME",
 		"mcp config claude":        "--agent NAME",
 		"join a b":                 "one key",
 		"trust --roster 12":        "64 hex digits",
