@@ -241,6 +241,7 @@ func TestExamples(t *testing.T) {
 		"room grant":  {"member add ash@example.com", "room add payments"},
 		"room revoke": {"member add sam@example.com", "room add payments sam@example.com"},
 		"release":     {"take src/billing.js"},
+		"agent rm":    {"agent add reviewer"},
 		"room rm":     {"member add sam@example.com", "room add payments sam@example.com"},
 	}
 	for _, command := range all {
@@ -271,7 +272,7 @@ func TestExamples(t *testing.T) {
 			switch command.Name {
 			case "login":
 				p.Write(filepath.Join(app, "token.txt"), "a token\n")
-			case "status", "release", "take", "msg", "inbox": // on once a hook ran
+			case "status", "release", "take", "msg", "inbox", "agent", "agent add", "agent ls", "agent rm": // on once a hook ran
 				p.StartDaemon()
 				stage.Session{Person: p, ID: "s", Dir: app}.Start()
 			}
