@@ -366,7 +366,7 @@ func TestASlowReader(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, func(o *Options) {
-				o.Limits.Slow = 500 * time.Millisecond
+				o.Limits.Slow = 3 * time.Second // who reads is never that late, on a busy machine either
 				o.Limits.Rate, o.Limits.Burst = 100_000, 100_000
 			})
 			c := newCrew(t, 1)
@@ -394,7 +394,7 @@ func TestASlowReader(t *testing.T) {
 			// Over QUIC the relay's patience ends first. Over TCP the client's own side may give the stream up before that, or
 			// the connection would be held up for all of it.
 			for start, dropped := time.Now(), false; !dropped; {
-				if say(); time.Since(start) > 20*time.Second {
+				if say(); time.Since(start) > time.Minute {
 					t.Fatal("the slow reader is not dropped")
 				}
 				select {
