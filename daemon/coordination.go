@@ -56,6 +56,7 @@ type SessionEvent struct {
 	Session    SessionKey
 	Subagent   string // "": the session itself
 	Event      string // hook_event_name as the agent sent it
+	Reason     string // of a Notification: its type
 	Name       string // KNOOT_AGENT
 	Person     string // KNOOT_USER
 	Root       string // of the worktree
@@ -167,7 +168,7 @@ func (d *daemon) hear(h *socket.Hook, wt *worktree) {
 		return
 	}
 	d.guard("coordinator", func() {
-		d.coordinator.Hear(SessionEvent{Session: sessionKey{Agent: h.Agent, ID: h.Session}, Subagent: h.Subagent, Event: h.Event, Name: h.Name,
+		d.coordinator.Hear(SessionEvent{Session: sessionKey{Agent: h.Agent, ID: h.Session}, Subagent: h.Subagent, Event: h.Event, Reason: h.Reason, Name: h.Name,
 			Person: h.User, Root: wt.root, Repository: repositoryOf(wt.clone.clone)})
 	})
 }

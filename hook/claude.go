@@ -18,6 +18,8 @@ var claude = agent{
 		"PreCompact":         {},
 		"Stop":               {hold: true},
 		"SessionEnd":         {},
+		"Notification":       {},
+		"PermissionRequest":  {},
 	},
 	tools: map[string]tool{
 		"Read":         {path: "file_path"},
@@ -69,6 +71,8 @@ func ClaudeGroups() []Group {
 		{"PreCompact", ""},
 		{"Stop", ""},
 		{"SessionEnd", ""},
+		{"Notification", "permission_prompt|elicitation_dialog"},
+		{"PermissionRequest", ""},
 	} {
 		groups = append(groups, Group{Event: g.event, Matcher: g.matcher, Command: ClaudeCommand, Timeout: hookTimeout})
 	}

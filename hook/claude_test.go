@@ -22,7 +22,7 @@ func TestClaudeGroups(t *testing.T) {
 			t.Errorf("%s is not answered, or twice", g.Event)
 		}
 		seen[g.Event] = true
-		if reply.tool != (g.Matcher != "") {
+		if matches := reply.tool || g.Event == "Notification"; matches != (g.Matcher != "") {
 			t.Errorf("%s matches %q", g.Event, g.Matcher)
 		}
 		if reply.tool {
@@ -48,7 +48,7 @@ func TestClaudeGroups(t *testing.T) {
 		if len(settings.Hooks) != 1 || settings.Hooks[0].Type != "command" || settings.Hooks[0].Command != ClaudeCommand || settings.Hooks[0].Timeout != 5 {
 			t.Errorf("%s", g.JSON())
 		}
-		if (settings.Matcher != nil) != reply.tool || reply.tool && *settings.Matcher != g.Matcher {
+		if (settings.Matcher != nil) != (g.Matcher != "") || settings.Matcher != nil && *settings.Matcher != g.Matcher {
 			t.Errorf("%s", g.JSON())
 		}
 	}

@@ -1,21 +1,22 @@
 package hook
 
-// codex is Codex CLI, measured at version 0.171.0. Of its events PermissionRequest and PostCompact are left alone: what they say
+// codex is Codex CLI, measured at version 0.171.0. Of its events PostCompact is left alone: what it says
 // is known from others. A call that fails is no event of its own: of a patch there is none at all, of a command line the same
 // as of one that succeeds.
 var codex = agent{
 	form: claudeForm,
 	events: map[string]reply{
-		"SessionStart":     {context: true, start: true},
-		"UserPromptSubmit": {context: true, start: true},
-		"PreToolUse":       {context: true, deny: true, tool: true},
-		"PostToolUse":      {context: true, tool: true},
-		"SubagentStart":    {context: true},
-		"SubagentStop":     {},
-		"PreCompact":       {},
-		"Stop":             {hold: true},
-		"Interrupt":        {},
-		"SessionEnd":       {},
+		"SessionStart":      {context: true, start: true},
+		"UserPromptSubmit":  {context: true, start: true},
+		"PreToolUse":        {context: true, deny: true, tool: true},
+		"PostToolUse":       {context: true, tool: true},
+		"SubagentStart":     {context: true},
+		"SubagentStop":      {},
+		"PreCompact":        {},
+		"Stop":              {hold: true},
+		"Interrupt":         {},
+		"SessionEnd":        {},
+		"PermissionRequest": {},
 	},
 	tools: map[string]tool{
 		"apply_patch": {patch: true},
@@ -46,5 +47,6 @@ func CodexGroups() []Group {
 		{Event: "Stop", Command: CodexCommand, Timeout: hookTimeout},
 		{Event: "Interrupt", Command: CodexCommand, Timeout: codexEndTimeout},
 		{Event: "SessionEnd", Command: CodexCommand, Timeout: codexEndTimeout},
+		{Event: "PermissionRequest", Command: CodexCommand, Timeout: hookTimeout}, // last: what was trusted before stands where it stood
 	}
 }

@@ -46,7 +46,7 @@ func TestReportCodex16732CodexGroups(t *testing.T) {
 		}
 	}
 	if !slices.Equal(events, []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "SubagentStart", "SubagentStop",
-		"PreCompact", "Stop", "Interrupt", "SessionEnd"}) {
+		"PreCompact", "Stop", "Interrupt", "SessionEnd", "PermissionRequest"}) {
 		t.Error(events)
 	}
 }
@@ -64,13 +64,14 @@ func codexRefuses(event string, output []byte) error {
 		"UserPromptSubmit": {"decision": "block", "reason": text, "systemMessage": text, "hookSpecificOutput": map[string]any{"additionalContext": text}},
 		"PreToolUse": {"decision": "block", "reason": text, "systemMessage": text, "hookSpecificOutput": map[string]any{
 			"permissionDecision": "deny", "permissionDecisionReason": text, "additionalContext": text}},
-		"PostToolUse":   {"decision": "block", "reason": text, "systemMessage": text, "hookSpecificOutput": map[string]any{"additionalContext": text}},
-		"SubagentStart": {"systemMessage": text, "hookSpecificOutput": map[string]any{"additionalContext": text}},
-		"SubagentStop":  block,
-		"Stop":          block,
-		"PreCompact":    {"systemMessage": text},
-		"PostCompact":   {"systemMessage": text},
-		"Interrupt":     {"systemMessage": text},
+		"PostToolUse":       {"decision": "block", "reason": text, "systemMessage": text, "hookSpecificOutput": map[string]any{"additionalContext": text}},
+		"SubagentStart":     {"systemMessage": text, "hookSpecificOutput": map[string]any{"additionalContext": text}},
+		"SubagentStop":      block,
+		"Stop":              block,
+		"PreCompact":        {"systemMessage": text},
+		"PostCompact":       {"systemMessage": text},
+		"Interrupt":         {"systemMessage": text},
+		"PermissionRequest": {},
 	}[event]
 	var said map[string]any
 	if err := json.Unmarshal(output, &said); err != nil {
@@ -241,7 +242,7 @@ func TestCodexAsksAboutItsOwnTools(t *testing.T) {
 		{"PreToolUse", "collaborationspawn_agent", false}, {"PostToolUse", "mcp__a__b", false}, {"PreToolUse", "", false},
 		{"SessionStart", "", true}, {"UserPromptSubmit", "", true}, {"SubagentStart", "", true}, {"SubagentStop", "", true}, {"Stop", "", true},
 		{"Interrupt", "", true}, {"SessionEnd", "", true}, {"PreCompact", "", true},
-		{"PermissionRequest", "Bash", false}, {"PostCompact", "", false}, {"PostToolUseFailure", "Bash", false}, {"OfALaterVersion", "", false},
+		{"PermissionRequest", "Bash", true}, {"PostCompact", "", false}, {"PostToolUseFailure", "Bash", false}, {"OfALaterVersion", "", false},
 	} {
 		if h := w.askedBy("codex", w.codexTool(c.event, c.tool, "true")); (h != nil) != c.asked {
 			t.Errorf("%+v: %+v", c, h)

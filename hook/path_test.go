@@ -190,7 +190,7 @@ func TestRequestNamesWhatWasTouched(t *testing.T) {
 		opaque, asked bool
 	}{
 		{"PostToolUse", "Bash", false, true}, {"PostToolUse", "Grep", false, false}, {"PreToolUse", "mcp__a__b", false, false},
-		{"PreToolUse", "", false, false}, {"PostToolBatch", "Write", false, false}, {"Notification", "", false, false}, {"OfALaterVersion", "", false, false},
+		{"PreToolUse", "", false, false}, {"PostToolBatch", "Write", false, false}, {"Notification", "", false, true}, {"PermissionRequest", "Bash", false, true}, {"OfALaterVersion", "", false, false},
 		{"SubagentStart", "", false, true}, {"SubagentStop", "", false, true}, {"PreCompact", "", false, true}, {"Stop", "", false, true},
 	} {
 		h := w.asked(w.tool(c.event, c.tool, "x.go"))

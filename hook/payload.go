@@ -60,6 +60,7 @@ type aside struct {
 	camel        bool   // sessionId is there
 	stamped      bool   // timestamp is there
 	transcript   string // transcript_path
+	notification string // notification_type
 }
 
 // name is the file that the tool is about, "" where none is named.
@@ -205,6 +206,8 @@ func (a *aside) read(s *scanner, key string, name func(*string) error) (err erro
 		return name(&a.parent)
 	case "status":
 		return name(&a.status)
+	case "notification_type":
+		return name(&a.notification)
 	case "transcript_path":
 		return name(&a.transcript)
 	case "workspace_roots":
@@ -265,8 +268,15 @@ func (p *payload) keep() {
 	if h.Event != "UserPromptSubmit" {
 		h.Prompt = ""
 	}
-	if h.Event != "SessionEnd" {
+	switch h.Event {
+	case "SessionEnd":
+	case "Notification":
+		h.Reason = p.aside.notification
+	default:
 		h.Reason = ""
+	}
+	if h.Event == "PermissionRequest" { // the call that it is about is not made, and has events of its own
+		h.Tool, h.ToolUse = "", ""
 	}
 }
 

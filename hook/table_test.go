@@ -27,7 +27,7 @@ func agentsPage(t *testing.T) string {
 func TestThePageOnAgentsHasTheirEvents(t *testing.T) {
 	page := agentsPage(t)
 	events := []string{"SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "PostToolUseFailure", "SubagentStart", "SubagentStop",
-		"PreCompact", "Stop", "Interrupt", "SessionEnd"}
+		"PreCompact", "Stop", "Interrupt", "SessionEnd", "Notification", "PermissionRequest"}
 	in := 0
 	for _, event := range events {
 		row := "| " + event + " |"

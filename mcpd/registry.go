@@ -96,6 +96,10 @@ func stateAfter(e daemon.SessionEvent) string {
 		return idle
 	case "PermissionRequest":
 		return awaitingInput
+	case "Notification":
+		if e.Reason == "permission_prompt" || e.Reason == "elicitation_dialog" {
+			return awaitingInput
+		}
 	case "SessionEnd", daemon.GoneEvent:
 		return deactivated
 	}

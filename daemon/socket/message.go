@@ -34,7 +34,7 @@ type Hook struct {
 	Prompt     string  `json:"prompt,omitempty"`  // cut to 64 KiB, on a rune boundary
 	Machine    bool    `json:"machine,omitempty"` // the turn was not typed by a person
 	Source     string  `json:"source,omitempty"`  // SessionStart's
-	Reason     string  `json:"reason,omitempty"`  // SessionEnd's
+	Reason     string  `json:"reason,omitempty"`  // SessionEnd's, or the type of a Notification
 	StopHook   bool    `json:"stop_hook_active,omitempty"`
 	Tasks      []Task  `json:"tasks,omitempty"`   // background tasks at Stop
 	Payload    string  `json:"payload"`           // SHA-256 of the payload, hex: the record is made once
