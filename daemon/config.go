@@ -16,7 +16,8 @@ import (
 	"knoot.dev/knoot/gitlog"
 )
 
-// Config is the person's settings, ~/.knoot/config.toml. Knoot reads it and never writes it.
+// Config is the person's settings, ~/.knoot/config.toml. Knoot reads it, and writes nothing in it but a template that is
+// added.
 type Config struct {
 	Daemon struct {
 		// Autostart lets a hook start a daemon.
@@ -53,7 +54,11 @@ type Config struct {
 		Port int `toml:"port"`
 		// Tools are the groups of tools that agents see.
 		Tools []string `toml:"tools"`
+		// AgentsMayStart is yes, no, or ask: an agent that another one makes waits until its person starts it.
+		AgentsMayStart string `toml:"agents_may_start"`
 	} `toml:"mcp"`
+	// Agents are how agents are started, by type.
+	Agents map[string]AgentType `toml:"agents"`
 	Source struct {
 		// Folder holds the repositories that agents may find; "": none.
 		Folder string `toml:"folder"`
@@ -72,13 +77,19 @@ type Config struct {
 // ToolGroups are the groups of tools that [mcp] tools may name.
 var ToolGroups = []string{"coordination", "display", "tasks", "memory"}
 
+// AgentType is how agents of a type are started.
+type AgentType struct {
+	// Command is the program and its arguments; none: what is built in for the type.
+	Command []string `toml:"command"`
+}
+
 // Template is an agent that could be made.
 type Template struct {
 	Type        string   `toml:"type"`
-	Folder      string   `toml:"folder"`
-	Description string   `toml:"description"`
-	Tags        []string `toml:"tags"`
-	Cost        string   `toml:"cost"` // low, medium or high; "": medium
+	Folder      string   `toml:"folder,omitempty"`
+	Description string   `toml:"description,omitempty"`
+	Tags        []string `toml:"tags,omitempty"`
+	Cost        string   `toml:"cost,omitempty"` // low, medium or high; "": medium
 }
 
 // Duration is a time as TOML has it: a text such as "5m".
@@ -100,13 +111,13 @@ func DefaultConfig() Config {
 	c.Sync.Every.Duration = 3 * time.Minute
 	c.Memory.AgentFacts = "share"
 	c.Share.Intent = "text"
-	c.MCP.Enabled, c.MCP.Port, c.MCP.Tools = true, 8766, slices.Clone(ToolGroups)
+	c.MCP.Enabled, c.MCP.Port, c.MCP.Tools, c.MCP.AgentsMayStart = true, 8766, slices.Clone(ToolGroups), "ask"
 	return c
 }
 
 // laterTables are settings of parts that read them themselves, or that this version does not have yet: whoever shares
 // one file between machines with two versions is not warned about them.
-var laterTables = []string{"panel", "agents", "autopilot"}
+var laterTables = []string{"panel", "autopilot"}
 
 // LoadConfig reads config.toml in home; the defaults where there is none. An error is one sentence that names the file
 // and the line.
@@ -119,14 +130,15 @@ func LoadConfig(home string) (Config, error) {
 	if err != nil {
 		return DefaultConfig(), fmt.Errorf("cannot read %s: %w", path, err)
 	}
-	c, err := parseConfig(string(text))
+	c, err := ParseConfig(string(text))
 	if err != nil {
-		return DefaultConfig(), fmt.Errorf("%s: %w; mend it, knoot never writes this file", path, err)
+		return DefaultConfig(), fmt.Errorf("%s: %w; mend it, knoot does not", path, err)
 	}
 	return c, nil
 }
 
-func parseConfig(text string) (Config, error) {
+// ParseConfig reads the text of config.toml, over the defaults. An error is one sentence.
+func ParseConfig(text string) (Config, error) {
 	c := DefaultConfig()
 	meta, err := toml.Decode(text, &c)
 	if err != nil {
@@ -170,6 +182,9 @@ func (c *Config) check() error {
 		if !slices.Contains(ToolGroups, group) {
 			return fmt.Errorf("[mcp] tools has %q: want some of %s", group, strings.Join(ToolGroups, ", "))
 		}
+	}
+	if !slices.Contains([]string{"ask", "yes", "no"}, c.MCP.AgentsMayStart) {
+		return fmt.Errorf("[mcp] agents_may_start = %q: want ask, yes or no", c.MCP.AgentsMayStart)
 	}
 	for name, t := range c.Templates {
 		if t.Cost != "" && t.Cost != "low" && t.Cost != "medium" && t.Cost != "high" {

@@ -12,7 +12,7 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	c, err := parseConfig(`
+	c, err := ParseConfig(`
 # mine
 [daemon]
 autostart = false
@@ -78,7 +78,7 @@ func TestConfigThatIsWrong(t *testing.T) {
 		"[mcp]\ntools = [\"all\"]\n":          "coordination, display, tasks, memory",
 		"[templates.x]\ncost = \"free\"\n":    "low, medium or high",
 	} {
-		if _, err := parseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := ParseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
@@ -110,5 +110,5 @@ func TestConfigIsFollowedWhileItParses(t *testing.T) {
 func FuzzParseConfig(f *testing.F) {
 	f.Add("[daemon]\nautostart = true\n")
 	f.Add("[sync]\nevery = \"5m\"")
-	f.Fuzz(func(t *testing.T, text string) { _, _ = parseConfig(text) })
+	f.Fuzz(func(t *testing.T, text string) { _, _ = ParseConfig(text) })
 }

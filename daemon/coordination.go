@@ -17,7 +17,7 @@ import (
 )
 
 // Coordinator is the server through which agents find, write to and plan with each other (package mcpd), as the daemon sees it.
-// Its methods may be called from several goroutines; Hear, Agents and AgentOf call nothing of the Host's, since the daemon is in the
+// Its methods may be called from several goroutines; Hear, Mailed, Agents and AgentOf call nothing of the Host's, since the daemon is in the
 // middle of something then.
 type Coordinator interface {
 	// Open begins to serve. It may be called again after Close.
@@ -32,7 +32,9 @@ type Coordinator interface {
 	Agents(repository string) []Agent
 	// AgentOf returns which agent a session is; false: none that has a name of its own.
 	AgentOf(SessionKey) (Agent, bool)
-	// Do does an operation of a command, mcp or agent. The answer is encoded as JSON.
+	// Mailed is told that a message waits for an agent, by id; direct: it is for that one alone.
+	Mailed(agent string, direct bool)
+	// Do does an operation of a command: mcp or agent. The answer is encoded as JSON.
 	Do(ctx context.Context, op, dir string, body json.RawMessage) (any, error)
 	// Problem says in a sentence why it does not serve although it should; "" where it does, or should not.
 	Problem() string
@@ -179,6 +181,18 @@ func (d *daemon) agentOf(key sessionKey) (Agent, bool) {
 		return Agent{}, false
 	}
 	return d.coordinator.AgentOf(key)
+}
+
+// mailed tells the coordinator where a message waits; direct: for one reader alone.
+func (d *daemon) mailed(to []mailbox, direct bool) {
+	if d.coordinator == nil {
+		return
+	}
+	for _, box := range to {
+		if id, is := strings.CutPrefix(string(box), "#"); is {
+			d.guard("coordinator", func() { d.coordinator.Mailed(id, direct) })
+		}
+	}
 }
 
 func agentBox(id string) mailbox { return mailbox("#" + id) }

@@ -161,7 +161,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	if err := d.state.load(d.now()); err != nil {
 		return fail(err)
 	}
-	d.mail = newMail(d.home, stateName("mail", loc), d.log)
+	d.mail = newMail(d.home, stateName("mail", loc), d.log, d.mailed)
 	if err := d.mail.load(d.now()); err != nil {
 		d.log.Error("messages cannot be read", "error", err)
 	}

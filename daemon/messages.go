@@ -43,6 +43,8 @@ type Message struct {
 	At     string `json:"at"`   // RFC 3339
 	Urgent bool   `json:"urgent"`
 	Text   string `json:"text"`
+	// Own says that it waits in the mailbox of the agent or session, and not of its person.
+	Own bool `json:"-"`
 }
 
 // MessageRequest is the body of the operation msg.
@@ -125,6 +127,7 @@ type mail struct {
 	home *gitlog.Home
 	name string // of the file
 	log  *slog.Logger
+	sent func(to []mailbox, direct bool) // is told where each message waits that was stored, with no lock held
 
 	// writing is held by whoever changes something, from what the change follows from until it is on the disk; it is taken
 	// before mu. Whoever only reads, as every brief does, waits for no disk.
@@ -137,8 +140,8 @@ type mail struct {
 	file     *stateFile[mailRecord] // nil while this device has no keys; likewise. What is in it is guarded by writing
 }
 
-func newMail(home *gitlog.Home, name string, log *slog.Logger) *mail {
-	return &mail{home: home, name: name, log: log, urgent: map[[2]mailbox][]gitlog.Millis{}, done: map[string]gitlog.Millis{}}
+func newMail(home *gitlog.Home, name string, log *slog.Logger, sent func([]mailbox, bool)) *mail {
+	return &mail{home: home, name: name, log: log, sent: sent, urgent: map[[2]mailbox][]gitlog.Millis{}, done: map[string]gitlog.Millis{}}
 }
 
 // open reads the file, and writes it anew without what nobody needs. writing is held.
@@ -319,7 +322,7 @@ func (m *mail) waiting(repository string, r reader, now gitlog.Millis) ([]Messag
 			continue
 		}
 		if box := r.in(msg); box != "" {
-			out = append(out, Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: gitlog.TimeText(msg.At), Urgent: msg.Urgent, Text: msg.Text})
+			out = append(out, Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: gitlog.TimeText(msg.At), Urgent: msg.Urgent, Text: msg.Text, Own: box != r.person})
 			ids[box] = append(ids[box], msg.ID)
 		}
 	}
@@ -329,6 +332,15 @@ func (m *mail) waiting(repository string, r reader, now gitlog.Millis) ([]Messag
 // send puts a message into the mailboxes in msg.Unread. A *gitlog.Refusal says that one of them is full. An urgent message
 // becomes an ordinary one where its sender sent too many of them.
 func (m *mail) send(msg *message) error {
+	to, direct := slices.Clone(msg.Unread), len(msg.Unread) == 1 && msg.To != toAll
+	if err := m.store(msg); err != nil {
+		return err
+	}
+	m.sent(to, direct)
+	return nil
+}
+
+func (m *mail) store(msg *message) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	if err := m.open(msg.At); err != nil {

@@ -32,6 +32,8 @@ type entry struct {
 	Status      string   `json:"status,omitempty"`
 	Owner       string   `json:"owner,omitempty"` // of a companion
 	CreatedBy   string   `json:"created_by,omitempty"`
+	Terminal    bool     `json:"terminal,omitempty"` // the daemon runs it in a pseudo-terminal
+	Allowed     bool     `json:"allowed,omitempty"`  // of a terminal agent: its person lets it be started
 	Description string   `json:"description,omitempty"`
 	Tags        []string `json:"tags,omitempty"`
 	Cost        string   `json:"cost,omitempty"`
@@ -44,6 +46,7 @@ type seen struct {
 	Registered bool               `json:"registered,omitempty"`
 	Metadata   map[string]string  `json:"metadata,omitempty"`
 	Subagents  map[string]subwork `json:"subagents,omitempty"` // by id
+	Nudged     []string           `json:"nudged,omitempty"`    // ids of the unread messages of which it was told by its terminal
 }
 
 // subwork is a subagent's work.

@@ -108,6 +108,7 @@ func (s *Server) serveRegisterEvent(w http.ResponseWriter, req *http.Request) {
 		}
 		a.Registered, a.State, a.changed = true, idle, true
 		a.tell(e)
+		s.stirred(a)
 	}
 	s.mu.Unlock()
 	s.flush()
@@ -164,6 +165,7 @@ func (s *Server) serveStatusEvent(w http.ResponseWriter, req *http.Request) {
 		}
 		a.tell(e)
 		a.changed = true
+		s.stirred(a)
 	}
 	s.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)

@@ -68,6 +68,13 @@ func (s *Server) load() {
 		return
 	}
 	s.ledger = ledger
+	s.mu.Lock()
+	for _, a := range s.agents {
+		if a.Terminal { // its terminal ended with the daemon before this one
+			a.State, a.Registered = deactivated, false
+		}
+	}
+	s.mu.Unlock()
 	s.rewrite()
 	person, err := personToken(filepath.Join(s.host.Home(), tokenName))
 	if err != nil {

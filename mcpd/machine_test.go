@@ -27,6 +27,10 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
+	if len(os.Args) > 1 && os.Args[1] == "stand-in" {
+		standIn(os.Args[2:])
+		return
+	}
 	code := stage.Run(m)
 	if err := goleak.Find(); code == 0 && err != nil {
 		println(err.Error())

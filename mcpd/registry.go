@@ -2,14 +2,11 @@ package mcpd
 
 import (
 	"cmp"
-	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -59,7 +56,7 @@ func (s *Server) Hear(e daemon.SessionEvent) {
 	state := stateAfter(e)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.agents[e.Name]; a != nil && e.Name != "" && a.Workspace == e.Repository && s.bound[e.Session] != a.ID && state != deactivated {
+	if a := s.agents[e.Name]; a != nil && e.Name != "" && a.Workspace == e.Repository && s.bound[e.Session] != a.ID && state != deactivated && a.mayBe(e.Session) {
 		s.bind(a, e.Session)
 	}
 	if a := s.agents[s.bound[e.Session]]; a != nil {
@@ -69,6 +66,7 @@ func (s *Server) Hear(e daemon.SessionEvent) {
 		if state == deactivated {
 			a.Registered, a.changed = false, true
 		}
+		s.stirred(a)
 		return
 	}
 	v := s.visits[e.Session]
@@ -104,6 +102,11 @@ func stateAfter(e daemon.SessionEvent) string {
 		return deactivated
 	}
 	return ""
+}
+
+// mayBe says whether a session that has the agent's name may be the agent: another agent that a terminal agent runs has it, too.
+func (a *agent) mayBe(key daemon.SessionKey) bool {
+	return !a.Terminal || !isHooked(a.Type) || a.Type == key.Agent
 }
 
 // bind makes a session and an agent one. mu is held.
@@ -282,139 +285,6 @@ func (s *Server) bindSession(a *agent, id string) error {
 	return nil
 }
 
-// ConfigRequest is the body of the operation mcp: what an agent's configuration needs.
-type ConfigRequest struct {
-	Agent string `json:"agent"`          // made if it is not there
-	Type  string `json:"type,omitempty"` // claude, codex or another; "": what it was
-}
-
-// ConfigAnswer is the answer to mcp.
-type ConfigAnswer struct {
-	URL    string `json:"url"`
-	Secret string `json:"secret"`
-	Made   bool   `json:"made"` // the agent was not there before
-}
-
-// AgentRequest is the body of the operation agent: what a person does with the agents of a repository.
-type AgentRequest struct {
-	Do          string   `json:"do"` // add, ls or rm
-	Agent       string   `json:"agent,omitempty"`
-	Type        string   `json:"type,omitempty"`
-	Description string   `json:"description,omitempty"`
-	Tags        []string `json:"tags,omitempty"`
-	Cost        string   `json:"cost,omitempty"`
-}
-
-// AgentAnswer is the answer to agent.
-type AgentAnswer struct {
-	Agents []Status `json:"agents"`           // to ls: those of the repository; to add: the one
-	Closed []string `json:"closed,omitempty"` // to rm: ids, companions included
-}
-
-// Do does the operations mcp and agent.
-func (s *Server) Do(ctx context.Context, op, dir string, body json.RawMessage) (any, error) {
-	place, err := s.host.Place(ctx, dir)
-	if err != nil {
-		return nil, err
-	}
-	if op == "mcp" {
-		var r ConfigRequest
-		if err := json.Unmarshal(body, &r); err != nil {
-			return nil, &daemon.MisuseError{Sentence: fmt.Sprintf("the request of %s is not one: %v", op, err)}
-		}
-		return s.configure(ctx, place, r)
-	}
-	var r AgentRequest
-	if err := json.Unmarshal(body, &r); err != nil {
-		return nil, &daemon.MisuseError{Sentence: fmt.Sprintf("the request of %s is not one: %v", op, err)}
-	}
-	switch r.Do {
-	case "add":
-		return s.add(place, r)
-	case "ls":
-		out := slices.DeleteFunc(s.everybody(), func(e Status) bool { return !s.isIn(place.Repository, &e) })
-		return &AgentAnswer{Agents: out}, nil
-	case "rm":
-		if of, known := s.find(r.Agent); !known || of.Workspace != place.Repository {
-			return nil, refusef("there is no agent %q here with a name of its own: `knoot agent ls` lists them", daemon.Clean(r.Agent, maxName))
-		}
-		closed, err := s.close(r.Agent)
-		return &AgentAnswer{Agents: []Status{}, Closed: closed}, err
-	}
-	return nil, &daemon.MisuseError{Sentence: fmt.Sprintf("agent does add, ls or rm, not %q", r.Do)}
-}
-
-// isIn reports whether an agent is one of a repository.
-func (s *Server) isIn(repository string, e *Status) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if a := s.agents[e.ID]; a != nil && a.Session.ID == e.SessionID {
-		return a.Workspace == repository
-	}
-	v := s.visits[daemon.SessionKey{Agent: e.Type, ID: e.SessionID}]
-	return v != nil && v.workspace == repository
-}
-
-// add makes an agent for a person, or says more of one that is there.
-func (s *Server) add(place daemon.Place, r AgentRequest) (*AgentAnswer, error) {
-	switch {
-	case checkName(r.Agent) != nil:
-		return nil, checkName(r.Agent)
-	case r.Type != "" && checkName(r.Type) != nil:
-		return nil, refusef("%q is no type of agents", daemon.Clean(r.Type, maxName))
-	case r.Cost != "" && !slices.Contains(costs, r.Cost):
-		return nil, refusef("the cost is to be one of %s", strings.Join(costs, ", "))
-	case len(r.Tags) > maxTags:
-		return nil, refusef("there are %d tags and may be %d", len(r.Tags), maxTags)
-	}
-	if _, err := s.claimName(place, r.Agent, func(e *entry) {
-		e.Type, e.Cost = cmp.Or(r.Type, e.Type), cmp.Or(r.Cost, e.Cost)
-		e.Description = cmp.Or(daemon.Clean(r.Description, maxDescription), e.Description)
-		if len(r.Tags) > 0 {
-			e.Tags = nil
-		}
-		for _, tag := range r.Tags {
-			e.Tags = append(e.Tags, daemon.Clean(tag, maxTag))
-		}
-	}); err != nil {
-		return nil, err
-	}
-	of, _ := s.find(r.Agent)
-	return &AgentAnswer{Agents: []Status{of.status()}}, nil
-}
-
-// claimName makes an agent in a worktree, or changes the one of that name, which has to be of the same repository.
-func (s *Server) claimName(place daemon.Place, name string, f func(*entry)) (entry, error) {
-	return s.change(name, func(e *entry) error {
-		if e.ID == "" {
-			*e = entry{ID: name, Name: name, Workspace: place.Repository, Type: "agent", Secret: newSecret()}
-		}
-		if e.Workspace != place.Repository {
-			return refusef("an agent of another repository is called %s, and names are unique on a machine: choose another", name)
-		}
-		e.Folder = place.Root
-		f(e)
-		return nil
-	})
-}
-
-// configure says what an agent's configuration needs.
-func (s *Server) configure(ctx context.Context, place daemon.Place, r ConfigRequest) (*ConfigAnswer, error) {
-	if err := checkName(r.Agent); err != nil {
-		return nil, err
-	}
-	address := s.Address(ctx)
-	if address == "" {
-		return nil, refusal(cmp.Or(s.Problem(), "the coordination server is off ([mcp] enabled in config.toml), so there is nothing to connect to"))
-	}
-	_, there := s.find(r.Agent)
-	kept, err := s.claimName(place, r.Agent, func(e *entry) { e.Type = cmp.Or(r.Type, e.Type) })
-	if err != nil {
-		return nil, err
-	}
-	return &ConfigAnswer{URL: "http://" + address + "/mcp?agent=" + url.QueryEscape(r.Agent), Secret: kept.Secret, Made: !there}, nil
-}
-
 // change changes what is kept of an agent, or makes it: then the entry is zero. It is on the disk when it returns.
 func (s *Server) change(id string, f func(*entry) error) (entry, error) {
 	s.writing.Lock()
@@ -474,6 +344,7 @@ func (s *Server) apply(r *record) {
 		delete(s.agents, id)
 		delete(s.graphs, id)
 		delete(s.boards, id)
+		delete(s.environs, id)
 	}
 }
 

@@ -21,6 +21,8 @@ func (s *Server) handler(address string) http.Handler {
 	})
 	mux.HandleFunc("GET /api/v1/agent/status", s.serveStatus)
 	mux.HandleFunc("POST /api/v1/agent/status", s.serveStatusEvent)
+	mux.HandleFunc("GET /api/v1/agent/terminal", s.serveTerminal)
+	mux.HandleFunc("POST /api/v1/agent/terminal", s.serveTerminalInput)
 	mux.HandleFunc("POST /api/v1/agent/register", s.serveRegisterEvent)
 	return s.guard(address, mux)
 }

@@ -55,19 +55,25 @@ type Server struct {
 	writing sync.Mutex
 	ledger  *daemon.Ledger[record] // guarded by writing; nil: not open
 
-	mu       sync.Mutex
-	agents   map[string]*agent            // guarded by mu: by id
-	visits   map[daemon.SessionKey]*visit // guarded by mu: sessions that live and have no name of their own
-	bound    map[daemon.SessionKey]string // guarded by mu: which agent a session is
-	graphs   map[string]*graph            // guarded by mu: by agent
-	boards   map[string]*board            // guarded by mu: by agent
-	person   string                       // guarded by mu: the person's secret
-	serving  *serving                     // guarded by mu; nil: nothing listens
-	problem  string                       // guarded by mu: why nothing listens although it should
-	begun    chan struct{}                // guarded by mu: closed when Open's work is done; nil: not open
-	cancel   context.CancelFunc           // guarded by mu: ends that work
-	loops    sync.WaitGroup               // that work
-	refusals map[string]time.Time         // guarded by mu: when a reason was last logged
+	starting sync.Mutex // held while an agent is started; taken before mu
+
+	mu        sync.Mutex
+	agents    map[string]*agent            // guarded by mu: by id
+	visits    map[daemon.SessionKey]*visit // guarded by mu: sessions that live and have no name of their own
+	bound     map[daemon.SessionKey]string // guarded by mu: which agent a session is
+	graphs    map[string]*graph            // guarded by mu: by agent
+	boards    map[string]*board            // guarded by mu: by agent
+	person    string                       // guarded by mu: the person's secret
+	serving   *serving                     // guarded by mu; nil: nothing listens
+	problem   string                       // guarded by mu: why nothing listens although it should
+	begun     chan struct{}                // guarded by mu: closed when Open's work is done; nil: not open
+	cancel    context.CancelFunc           // guarded by mu: ends that work
+	loops     sync.WaitGroup               // that work
+	alive     context.Context              // guarded by mu: of what goes on while it is open; nil: it is not
+	terminals map[string]*running          // guarded by mu: terminal agents that run, by id
+	environs  map[string][]string          // guarded by mu: the environment that a terminal agent was started with last, by id
+	starts    []time.Time                  // guarded by mu: of agents, lately
+	refusals  map[string]time.Time         // guarded by mu: when a reason was last logged
 }
 
 var _ daemon.Coordinator = (*Server)(nil)
@@ -76,7 +82,7 @@ var _ daemon.Coordinator = (*Server)(nil)
 func New(host *daemon.Host) *Server {
 	return &Server{host: host, keepAlive: 15 * time.Second, connections: newConnections(), agents: map[string]*agent{},
 		visits: map[daemon.SessionKey]*visit{}, bound: map[daemon.SessionKey]string{}, graphs: map[string]*graph{}, boards: map[string]*board{},
-		refusals: map[string]time.Time{}}
+		terminals: map[string]*running{}, environs: map[string][]string{}, refusals: map[string]time.Time{}}
 }
 
 // Open begins to serve, in the background.
@@ -88,7 +94,7 @@ func (s *Server) Open() {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	begun := make(chan struct{})
-	s.begun, s.cancel = begun, cancel
+	s.begun, s.cancel, s.alive = begun, cancel, ctx
 	s.loops.Go(func() {
 		s.begin(ctx)
 		close(begun)
@@ -114,6 +120,7 @@ func (s *Server) Close() {
 		return
 	}
 	cancel()
+	s.stopAll()
 	s.loops.Wait()
 	s.following.Lock()
 	defer s.following.Unlock()

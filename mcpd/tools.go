@@ -70,7 +70,7 @@ type toolbox struct {
 
 // allTools are the tools in the order of the manual.
 func allTools() []*tool {
-	return slices.Concat(registryTools(), creationTools(), messageTools(), worktreeTools(), displayTools(), checklistTools(), taskTools(), memoryTools())
+	return slices.Concat(registryTools(), messageTools(), createTools(), worktreeTools(), displayTools(), checklistTools(), taskTools(), memoryTools())
 }
 
 func newToolbox(s *Server, groups []string) *toolbox {

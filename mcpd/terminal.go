@@ -1,0 +1,236 @@
+package mcpd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/creack/pty"
+)
+
+const (
+	// scrollback is how much of what a terminal printed is kept, in bytes.
+	scrollback = 256 << 10
+	// quietTime is how long after a person's last key nothing else is typed.
+	quietTime = 2 * time.Second
+	// enterPause is between a text that is typed and its Enter: what comes in one piece is taken for something pasted.
+	enterPause = 50 * time.Millisecond
+	// typeTime bounds what a program may take to accept keys.
+	typeTime = 2 * time.Second
+	// endTime is how long a program has to end once its terminal is gone, before it is killed.
+	endTime = 2 * time.Second
+	// Size of a terminal that nobody looks at.
+	terminalRows, terminalColumns = 40, 120
+	maxSide                       = 1000
+)
+
+// terminal is a pseudo-terminal and the program in it. Its methods may be called from several goroutines.
+type terminal struct {
+	pty     *os.File
+	process *os.Process
+	ended   chan struct{} // closed once the program has ended and what it printed is kept
+	wake    chan struct{} // there may be something to type; see Server.attend
+
+	typing sync.Mutex // held while keys are written, so that a text is not torn; taken before mu
+
+	mu      sync.Mutex
+	kept    []byte        // guarded by mu: the last of what it printed
+	printed int64         // guarded by mu: how much it printed
+	more    chan struct{} // guarded by mu: closed when it prints again
+	lastKey time.Time     // guarded by mu: of a person's
+	begun   bool          // guarded by mu: a person typed something since the last Enter
+	unsent  bool          // guarded by mu: a text stands in the line whose Enter is still to be typed
+}
+
+var errEnded = errors.New("the program has ended")
+
+// startTerminal runs a command in a terminal of its own. The process leads a session, and a group.
+func startTerminal(command *exec.Cmd) (*terminal, error) {
+	file, err := pty.StartWithSize(command, &pty.Winsize{Rows: terminalRows, Cols: terminalColumns})
+	if err != nil {
+		return nil, err
+	}
+	t := &terminal{pty: file, process: command.Process, ended: make(chan struct{}), wake: make(chan struct{}, 1), more: make(chan struct{})}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		buffer := make([]byte, 16<<10)
+		for {
+			n, err := file.Read(buffer)
+			t.print(buffer[:n])
+			if err != nil {
+				return // the terminal is closed, or nobody is left in it
+			}
+		}
+	}()
+	go func() {
+		_ = command.Wait()                 // how it ended is on the screen
+		_ = t.signal(syscall.SIGHUP)       // to what it left behind
+		timer := time.NewTimer(enterPause) // what it printed last is still on its way
+		defer timer.Stop()
+		select {
+		case <-read:
+		case <-timer.C:
+		}
+		_ = t.signal(syscall.SIGKILL)
+		_ = file.Close()
+		<-read
+		close(t.ended)
+	}()
+	return t, nil
+}
+
+// signal sends a signal to all of the program's group.
+func (t *terminal) signal(which syscall.Signal) error { return syscall.Kill(-t.process.Pid, which) }
+
+func (t *terminal) print(text []byte) {
+	if len(text) == 0 {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, text...)
+	if len(t.kept) > 2*scrollback {
+		t.kept = append([]byte(nil), t.kept[len(t.kept)-scrollback:]...)
+	}
+	t.printed += int64(len(text))
+	close(t.more)
+	t.more = make(chan struct{})
+}
+
+// since returns what was printed after the first from bytes, as far as it is kept, how much that makes in all, and what is closed
+// when there is more.
+func (t *terminal) since(from int64) (text []byte, printed int64, more <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	kept := t.kept[max(0, len(t.kept)-scrollback):]
+	if first := t.printed - int64(len(kept)); from > first {
+		kept = kept[min(from-first, int64(len(kept))):]
+	}
+	return bytes.Clone(kept), t.printed, t.more
+}
+
+// press types a person's keys.
+func (t *terminal) press(keys []byte) error {
+	t.typing.Lock()
+	defer t.typing.Unlock()
+	if isReply(keys) {
+		return t.write(keys)
+	}
+	t.mu.Lock()
+	t.lastKey = time.Now()
+	if at := bytes.LastIndexAny(keys, "\r\n"); at >= 0 {
+		t.begun, t.unsent = at < len(keys)-1, false
+	} else if len(keys) > 0 {
+		t.begun = true
+	}
+	t.mu.Unlock()
+	t.poke()
+	return t.write(keys)
+}
+
+// isReply reports whether keys are what a terminal itself answers to a program that asks what it is, or says of its focus.
+func isReply(keys []byte) bool {
+	switch {
+	case bytes.HasPrefix(keys, []byte("\x1b]")), bytes.HasPrefix(keys, []byte("\x1bP")):
+		return true
+	case bytes.HasPrefix(keys, []byte("\x1b[")):
+		return bytes.IndexByte([]byte("cnyRIO"), keys[len(keys)-1]) >= 0
+	}
+	return false
+}
+
+func (t *terminal) write(keys []byte) error {
+	_ = t.pty.SetWriteDeadline(time.Now().Add(typeTime)) // where it cannot be set, a program that reads nothing is waited for
+	_, err := t.pty.Write(keys)
+	if errors.Is(err, os.ErrClosed) {
+		return errEnded
+	}
+	return err
+}
+
+// quiet is how long to wait until something may be typed; forever: until the person has typed Enter.
+func (t *terminal) quiet() (wait time.Duration, forever bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(0, time.Until(t.lastKey.Add(quietTime))), t.begun
+}
+
+// say types a text and Enter for as long as may says that it may, which is asked before each. A text whose Enter was not typed stands
+// in the line, and Enter alone is typed the next time.
+func (t *terminal) say(ctx context.Context, text string, may func() bool) (said bool, err error) {
+	t.typing.Lock()
+	defer t.typing.Unlock()
+	t.mu.Lock()
+	stands := t.unsent
+	t.mu.Unlock()
+	if !may() {
+		return false, nil
+	}
+	if !stands {
+		if err := t.write([]byte(text)); err != nil {
+			return false, err
+		}
+		t.mu.Lock()
+		t.unsent = true
+		t.mu.Unlock()
+		select {
+		case <-time.After(enterPause):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-t.ended:
+			return false, errEnded
+		}
+		if !may() {
+			return false, nil
+		}
+	}
+	if err := t.write([]byte("\r")); err != nil {
+		return false, err
+	}
+	t.mu.Lock()
+	t.unsent = false
+	t.mu.Unlock()
+	return true, nil
+}
+
+// poke has Server.attend look whether there is something to type.
+func (t *terminal) poke() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// resize tells the program how large the terminal is.
+func (t *terminal) resize(rows, columns int) error {
+	if rows < 1 || columns < 1 || rows > maxSide || columns > maxSide {
+		return refusef("a terminal has 1 to %d rows and columns", maxSide)
+	}
+	return pty.Setsize(t.pty, &pty.Winsize{Rows: uint16(rows), Cols: uint16(columns)})
+}
+
+// end ends the program and its group, and returns once they have ended.
+func (t *terminal) end() {
+	select {
+	case <-t.ended:
+		return // its number may be another's by now
+	default:
+	}
+	_ = t.signal(syscall.SIGHUP)
+	_ = t.signal(syscall.SIGCONT) // one that is stopped hears nothing
+	timer := time.NewTimer(endTime)
+	defer timer.Stop()
+	select {
+	case <-t.ended:
+		return
+	case <-timer.C:
+	}
+	_ = t.signal(syscall.SIGKILL)
+	<-t.ended
+}

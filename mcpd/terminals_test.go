@@ -1,0 +1,490 @@
+package mcpd
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
+)
+
+// patience is how long a test waits for what has to come.
+const patience = 30 * time.Second
+
+// await waits until something is so.
+func (m *machine) await(what string, is func() bool) {
+	m.t.Helper()
+	for until := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			m.t.Fatalf("it does not come: %s", what)
+		}
+	}
+}
+
+// withStandIns has agents of the types claude and other run the stand-in.
+func (m *machine) withStandIns(more string) {
+	m.t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.stop()
+	m.Write(filepath.Join(m.KnootHome, "config.toml"), fmt.Sprintf("[mcp]\nport = 0\n%s\n[agents.claude]\ncommand = [%q, \"stand-in\"]\n[agents.broken]\ncommand = [\"/nowhere\"]\n"+
+		"[agents.bold]\ncommand = [\"claude\", \"--dangerously-skip-permissions\"]\n", more, self))
+	m.start()
+	m.address()
+}
+
+// do does the operation agent.
+func (m *machine) do(r AgentRequest) (*AgentAnswer, error) {
+	m.t.Helper()
+	r.Environ = m.Env()
+	body, err := json.Marshal(r)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	answer, err := m.server.Do(context.Background(), "agent", m.repo, body)
+	if err != nil {
+		return nil, err
+	}
+	return answer.(*AgentAnswer), nil
+}
+
+func (m *machine) must(r AgentRequest) *AgentAnswer {
+	m.t.Helper()
+	answer, err := m.do(r)
+	if err != nil {
+		m.t.Fatalf("%+v: %v", r, err)
+	}
+	return answer
+}
+
+// terminalAgent makes an agent that runs the stand-in, and starts it.
+func (m *machine) terminalAgent(id string) *member {
+	m.t.Helper()
+	m.must(AgentRequest{Do: "add", Agent: id, Type: "claude"})
+	m.must(AgentRequest{Do: "start", Agent: id})
+	m.await(id+" is idle", func() bool { return m.state(id) == idle })
+	return m.known(id)
+}
+
+func (m *machine) known(id string) *member {
+	m.t.Helper()
+	of, known := m.server.find(id)
+	if !known {
+		m.t.Fatalf("there is no %s", id)
+	}
+	return &member{m: m, id: id, secret: of.Secret}
+}
+
+func (m *machine) state(id string) string {
+	of, _ := m.server.find(id)
+	return of.State
+}
+
+// screen is what an agent's terminal printed.
+func (m *machine) screen(id string) string {
+	t, runs := m.server.terminalOf(id)
+	if !runs {
+		return ""
+	}
+	text, _, _ := t.since(0)
+	return string(text)
+}
+
+func (m *machine) shows(id, what string, times int) {
+	m.t.Helper()
+	m.await(fmt.Sprintf("%s shows %q %d times; it shows %s", id, what, times, m.screen(id)), func() bool { return strings.Count(m.screen(id), what) >= times })
+}
+
+// keys types at an agent's terminal, as a person does.
+func (m *machine) keys(id, keys string) {
+	m.t.Helper()
+	m.input(id, 204, `"keys":"`+base64.StdEncoding.EncodeToString([]byte(keys))+`"`)
+}
+
+func (m *machine) input(id string, want int, what string) {
+	m.t.Helper()
+	if got := m.request("POST", "/api/v1/agent/terminal", `{"agent_id":"`+id+`",`+what+`}`, "Authorization: Bearer "+m.token()); got.status != want {
+		m.t.Fatalf("%s at %s: %+v", what, id, got)
+	}
+}
+
+// heardNudge is what the stand-in prints when it is nudged.
+var heardNudge = fmt.Sprintf("heard %q", nudgeText)
+
+func TestTwoAgentsCarryATask(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	alice := m.terminalAgent("alice")
+	m.terminalAgent("bob")
+	m.keys("alice", "plan\r")
+	state := func() string {
+		var tasks []Task
+		alice.call("task-status", nil, &tasks)
+		var out []string
+		for _, each := range tasks {
+			out = append(out, each.ID+" "+each.State)
+		}
+		return strings.Join(out, ", ")
+	}
+	m.await("the task is done", func() bool { return state() == "parse done, docs ready" })
+	m.shows("alice", "complete-task:", 1)
+	for _, id := range []string{"alice", "bob"} {
+		if n := strings.Count(m.screen(id), heardNudge); n != 1 {
+			t.Errorf("%s was nudged %d times, for one message:\n%s", id, n, m.screen(id))
+		}
+	}
+}
+
+// An idle agent hears of its mail soon, once, and not while it waits for its person or its person types.
+func TestNudges(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	bob := m.terminalAgent("bob")
+	carol := m.agent("carol", "codex", m.repo)
+	m.server.connected("carol")
+	carol.send("bob", "one")
+	m.shows("bob", heardNudge, 1)
+	m.shows("bob", "rests", 1)
+	m.await("bob is idle", func() bool { return m.state("bob") == idle })
+	begin := time.Now()
+	carol.send("bob", "two")
+	m.shows("bob", heardNudge, 2)
+	t.Logf("from the message to the nudge: %v", time.Since(begin))
+	m.shows("bob", "rests", 2)
+
+	m.keys("bob", "ask\r")
+	m.shows("bob", "asks", 1)
+	if got := m.state("bob"); got != awaitingInput {
+		t.Errorf("bob is %q", got)
+	}
+	carol.send("bob", "three")
+	m.keys("bob", "go on") // no Enter yet
+	m.hookOf("bob", "Stop")
+	carol.send("bob", "four")
+	time.Sleep(quietTime + 500*time.Millisecond) // nothing is to happen, and only time can show it
+	if n := strings.Count(m.screen("bob"), heardNudge); n != 2 || strings.Contains(m.screen("bob"), "go on"+nudgeText[:3]) {
+		t.Errorf("nudged at a bad time:\n%s", m.screen("bob"))
+	}
+	m.keys("bob", "\r")
+	typed := time.Now()
+	m.shows("bob", heardNudge, 3)
+	if since := time.Since(typed); since < quietTime-100*time.Millisecond {
+		t.Errorf("it was nudged %v after a key", since)
+	}
+	m.shows("bob", "rests", 4)
+	m.await("all is read", func() bool { return len(bob.inbox(true)) == 0 })
+	if n := strings.Count(m.screen("bob"), heardNudge); n != 3 {
+		t.Errorf("one nudge was enough for two messages:\n%s", m.screen("bob"))
+	}
+}
+
+// hookOf tells the daemon of a hook of the session that an agent is.
+func (m *machine) hookOf(id, event string) {
+	m.t.Helper()
+	of, _ := m.server.find(id)
+	m.hook(socket.Hook{Agent: of.Session.Agent, Session: of.Session.ID, Event: event, Name: id})
+}
+
+// A message to an agent that does not run starts it, with the session that it had; a broadcast starts nobody.
+func TestADirectMessageStartsAnAgent(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	bob := m.terminalAgent("bob")
+	m.must(AgentRequest{Do: "add", Agent: "dora", Type: "claude"})
+	carol := m.agent("carol", "codex", m.repo)
+	m.server.connected("carol")
+	of, _ := m.server.find("bob")
+	session := of.Session.ID
+	bob.call("register-agent", nil, nil)
+	if answer := m.must(AgentRequest{Do: "stop", Agent: "bob"}); !answer.Did || answer.Status.State != deactivated || answer.Status.Registered {
+		t.Errorf("stopped: %+v", answer)
+	}
+	carol.call("broadcast-message", args{"message": "anybody?"}, nil)
+	if _, runs := m.server.terminalOf("bob"); runs {
+		t.Error("a broadcast started bob")
+	}
+	carol.send("bob", "come back")
+	m.shows("bob", "bob is "+session, 1)
+	m.shows("bob", heardNudge, 1)
+	// Its daemon's end is its end, and the next one starts it likewise.
+	m.stop()
+	m.start()
+	m.address()
+	if got := m.state("bob"); got != deactivated {
+		t.Errorf("after a restart of the daemon bob is %q", got)
+	}
+	// A session that is no more is not gone on with.
+	m.server.mu.Lock()
+	m.server.agents["bob"].Session.ID = "lost-session"
+	m.server.mu.Unlock()
+	m.known("carol").send("bob", "again")
+	m.shows("bob", "bob is 5e551017-", 1)
+	m.shows("bob", heardNudge, 1)
+}
+
+func TestTerminals(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	m.terminalAgent("bob")
+	if text := m.screen("bob"); !strings.Contains(text, "bob is 5e551017-") || !strings.Contains(text, " in "+m.repo) || !strings.Contains(text, "--strict-mcp-config") {
+		t.Errorf("it shows %q", text)
+	}
+	config := filepath.Join(m.KnootHome, "agents", "bob.json")
+	if info, err := os.Stat(config); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("its configuration: %v, %v", info, err)
+	}
+	// The person sees it, from what is kept, and nobody else does.
+	for _, secret := range []string{"", m.known("bob").secret} {
+		if got := m.request("GET", "/api/v1/agent/terminal?agent=bob", "", "Authorization: Bearer "+secret); got.status != 401 {
+			t.Errorf("with %q: %+v", secret, got)
+		}
+		if got := m.request("POST", "/api/v1/agent/terminal", `{"agent_id":"bob","keys":"eA=="}`, "Authorization: Bearer "+secret); got.status != 401 {
+			t.Errorf("with %q: %+v", secret, got)
+		}
+	}
+	m.input("nobody", 404, `"rows":30,"columns":90`)
+	m.input("bob", 400, `"rows":0,"columns":90`)
+	m.input("bob", 204, `"rows":30,"columns":90`)
+	req, _ := http.NewRequest("GET", "http://"+m.address()+"/api/v1/agent/terminal?agent=bob", nil)
+	req.Header.Set("Authorization", "Bearer "+m.token())
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%v, %v", err, resp)
+	}
+	defer resp.Body.Close()
+	m.keys("bob", "hello\r")
+	m.shows("bob", "rests", 1)
+	m.must(AgentRequest{Do: "stop", Agent: "bob"})
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || !strings.Contains(string(text), "bob is ") || !strings.Contains(string(text), `heard "hello"`) {
+		t.Errorf("the stream: %v, %q", err, text)
+	}
+	// All of it goes with it.
+	m.must(AgentRequest{Do: "rm", Agent: "bob"})
+	if _, err := os.Stat(config); !os.IsNotExist(err) {
+		t.Errorf("its configuration is still there: %v", err)
+	}
+	m.stop()
+	m.start()
+	m.address()
+	if _, known := m.server.find("bob"); known {
+		t.Error("it is back")
+	}
+}
+
+// A terminal ends with all that it runs, also what ignores that.
+func TestATerminalEndsWithItsGroup(t *testing.T) {
+	t.Parallel()
+	term, err := startTerminal(exec.Command("/bin/sh", "-c", "trap '' HUP; sleep 1000 & echo begun $!; while :; do sleep 1000; done"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	for child == 0 {
+		text, _, more := term.since(0)
+		if _, err := fmt.Sscanf(string(text), "begun %d", &child); err != nil {
+			<-more
+		}
+	}
+	term.end()
+	if err := syscall.Kill(child, 0); err == nil && !isZombie(child) {
+		t.Errorf("%d still runs", child)
+	}
+	if err := term.press([]byte("x")); err == nil {
+		t.Error("keys were typed to nobody")
+	}
+}
+
+// isZombie reports whether a process has ended and nobody has asked how: whoever inherited it may never do.
+func isZombie(process int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
+	return err == nil && strings.Contains(string(text), ") Z ")
+}
+
+func TestWhatATerminalKeepsIsBounded(t *testing.T) {
+	t.Parallel()
+	term := &terminal{more: make(chan struct{})}
+	for i := range 100_000 {
+		term.print([]byte(fmt.Sprintf("line %07d\n", i)))
+	}
+	text, printed, _ := term.since(0)
+	if len(text) != scrollback || printed != 1_300_000 || cap(term.kept) > 4*scrollback || !strings.HasSuffix(string(text), "line 0099999\n") {
+		t.Errorf("%d bytes of %d, in %d", len(text), printed, cap(term.kept))
+	}
+	if text, _, _ := term.since(printed - 13); string(text) != "line 0099999\n" {
+		t.Errorf("the last line is %q", text)
+	}
+	if text, _, _ := term.since(printed + 1); len(text) != 0 {
+		t.Errorf("after the end stands %q", text)
+	}
+}
+
+func TestWhatATerminalAnswersItselfIsNoKey(t *testing.T) {
+	t.Parallel()
+	for keys, want := range map[string]bool{"\x1b[?62;c": true, "\x1b[12;40R": true, "\x1b[I": true, "\x1b]11;rgb:0/0/0\x1b\\": true, "\x1b[A": false, "\x1b": false, "y": false, "\r": false} {
+		if got := isReply([]byte(keys)); got != want {
+			t.Errorf("%q: %v", keys, got)
+		}
+	}
+}
+
+func TestWhoMayStartWhat(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("[templates.reviewer]\ntype = \"claude\"\ndescription = \"reviews Go\"\ntags = [\"go\"]\n")
+	elsewhere := m.repository("ledger")
+	link := filepath.Join(m.repo, "out")
+	if err := os.Symlink(elsewhere, link); err != nil {
+		t.Fatal(err)
+	}
+	alice := m.members("alice", "eve")[0]
+	m.agent("stranger", "claude", elsewhere)
+	// It asks.
+	var made creation
+	alice.call("create-agent", args{"name": "bob", "folder": ".", "type": "claude", "tags": "go", "cost": "low"}, &made)
+	if made.ID != "bob" || made.Started || !strings.Contains(made.Note, "knoot agent start bob") {
+		t.Errorf("made: %+v", made)
+	}
+	alice.send("bob", "are you there?") // which does not start what nobody allowed
+	if _, runs := m.server.terminalOf("bob"); runs {
+		t.Error("bob runs")
+	}
+	_, all := alice.list("list-agents", nil)
+	if got := all["bob"]; got.CreatedBy != "alice" || got.State != deactivated || !slices.Equal(got.Tags, []string{"go"}) || got.Cost != "low" {
+		t.Errorf("bob is %+v", got)
+	}
+	m.must(AgentRequest{Do: "start", Agent: "bob"})
+	m.shows("bob", heardNudge, 1)
+	// What is refused.
+	for _, c := range []struct {
+		arguments args
+		words     []string
+	}{
+		{args{"folder": ".", "type": "claude"}, []string{`missing required argument "name"`}},
+		{args{"name": "x", "type": "claude"}, []string{`missing required argument "folder"`}},
+		{args{"name": "x", "folder": "."}, []string{`missing required argument "type"`}},
+		{args{"template": "nothing"}, []string{"no template nothing"}},
+		{args{"name": "x", "folder": ".", "type": "shell"}, []string{"shell", "person"}},
+		{args{"name": "x", "folder": ".", "type": "gemini"}, []string{"[agents.gemini]"}},
+		{args{"name": "x", "folder": ".", "type": "bold"}, []string{"--dangerously-skip-permissions"}},
+		{args{"name": "x", "folder": elsewhere, "type": "claude"}, []string{"no worktree of this repository"}},
+		{args{"name": "x", "folder": "out", "type": "claude"}, []string{"no worktree of this repository"}},
+		{args{"name": "x", "folder": "..", "type": "claude"}, []string{"no worktree of this repository"}},
+		{args{"name": "x", "folder": "nowhere", "type": "claude"}, []string{"no folder"}},
+		{args{"name": "bob", "folder": ".", "type": "claude"}, []string{"bob already"}},
+		{args{"name": "stranger", "folder": ".", "type": "claude"}, []string{"another repository"}},
+		{args{"name": "all", "folder": ".", "type": "claude"}, []string{"no name"}},
+		{args{"name": "x", "folder": ".", "type": "claude", "cost": "huge"}, []string{"cost"}},
+	} {
+		alice.refused("create-agent", c.arguments, c.words...)
+	}
+	// A template gives what is not said.
+	alice.call("create-agent", args{"template": "reviewer", "companion": true}, &made)
+	if of, _ := m.server.find("reviewer"); of.Type != "claude" || of.Description != "reviews Go" || of.Owner != "alice" || of.Folder != m.repo {
+		t.Errorf("the reviewer is %+v", of.entry)
+	}
+	alice.call("create-agent", args{"template": "reviewer"}, &made)
+	if made.ID != "reviewer-2" {
+		t.Errorf("the second is %s", made.ID)
+	}
+	// Who made it closes it, and no other.
+	m.known("eve").refused("close-agent", args{"target": "bob"}, "not created by you")
+	m.known("eve").refused("close-agent", args{"target": "reviewer"}, "no agent reviewer")
+	alice.refused("close-agent", args{"target": "eve"}, "not created by you")
+	alice.refused("close-agent", args{"target": "stranger"}, "no agent stranger")
+	alice.call("close-agent", args{"target": "bob"}, nil)
+	if _, known := m.server.find("bob"); known {
+		t.Error("bob is still there")
+	}
+	if _, runs := m.server.terminalOf("bob"); runs {
+		t.Error("bob still runs")
+	}
+}
+
+func TestAgentsStartAgents(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("agents_may_start = \"yes\"\n")
+	maker := m.members("a0")[0]
+	for i := range maxDepth {
+		var made creation
+		maker.call("create-agent", args{"name": fmt.Sprintf("a%d", i+1), "folder": ".", "type": "claude"}, &made)
+		if !made.Started {
+			t.Errorf("made: %+v", made)
+		}
+		maker = m.known(made.ID)
+	}
+	maker.refused("create-agent", args{"name": "a9", "folder": ".", "type": "claude"}, "in a row")
+	m.known("a0").refused("create-agent", args{"name": "b", "folder": ".", "type": "broken"}, "cannot be started")
+	if _, known := m.server.find("b"); known {
+		t.Error("what cannot be started is there")
+	}
+	for i := range maxStarts - maxDepth {
+		m.known("a0").call("create-agent", args{"name": fmt.Sprintf("c%d", i), "folder": ".", "type": "claude"}, nil)
+	}
+	m.known("a0").refused("create-agent", args{"name": "d", "folder": ".", "type": "claude"}, "within a minute")
+	m.server.mu.Lock()
+	m.server.starts = nil
+	for i := range maxRunning - len(m.server.terminals) {
+		m.server.terminals[fmt.Sprintf("filler-%d", i)] = m.server.terminals["a1"]
+	}
+	m.server.mu.Unlock()
+	m.known("a0").refused("create-agent", args{"name": "d", "folder": ".", "type": "claude"}, "may be no more")
+	m.server.mu.Lock()
+	for i := range maxRunning {
+		delete(m.server.terminals, fmt.Sprintf("filler-%d", i))
+	}
+	m.server.mu.Unlock()
+	m.stop()
+	m.withStandIns("agents_may_start = \"no\"\n")
+	m.known("a0").refused("create-agent", args{"name": "e", "folder": ".", "type": "claude"}, "agents_may_start")
+}
+
+// A session of another agent that a terminal agent runs has its name, and is not it.
+func TestAnAgentInAnAgentIsNotIt(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	m.terminalAgent("bob")
+	m.hook(socket.Hook{Agent: "codex", Session: "inner-session", Event: "UserPromptSubmit", Prompt: "x", Name: "bob"})
+	if of, _ := m.server.find("bob"); of.Session.Agent != "claude" || of.State != idle {
+		t.Errorf("bob is %+v", of.seen)
+	}
+}
+
+// Events of a question make an agent wait for its person, until something else is heard.
+func TestStatesFromQuestions(t *testing.T) {
+	t.Parallel()
+	for event, want := range map[daemon.SessionEvent]string{
+		{Event: "PermissionRequest"}:                          awaitingInput,
+		{Event: "Notification", Reason: "permission_prompt"}:  awaitingInput,
+		{Event: "Notification", Reason: "elicitation_dialog"}: awaitingInput,
+		{Event: "Notification", Reason: "idle_prompt"}:        "",
+		{Event: "PostToolUse"}:                                working,
+		{Event: "Stop"}:                                       idle,
+		{Event: "SubagentStop"}:                               "",
+	} {
+		if got := stateAfter(event); got != want {
+			t.Errorf("%+v: %q, want %q", event, got, want)
+		}
+	}
+}
