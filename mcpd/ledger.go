@@ -162,15 +162,21 @@ func personToken(path string) (string, error) {
 		return "", fmt.Errorf("cannot read %s: %w", path, err)
 	}
 	token := newSecret()
+	return token, writeSecret(path, token+"\n")
+}
+
+// writeSecret writes a file that nobody else may read, whole or not at all.
+func writeSecret(path, text string) error {
 	fresh := path + ".new"
-	if err := os.WriteFile(fresh, []byte(token+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("cannot write %s: %w", path, err)
+	err := os.WriteFile(fresh, []byte(text), 0o600)
+	if err == nil {
+		err = os.Chmod(fresh, 0o600) // one that was left there may have had another mode
 	}
-	if err := os.Chmod(fresh, 0o600); err != nil { // one that was left there may have had another mode
-		return "", fmt.Errorf("cannot write %s: %w", path, err)
+	if err == nil {
+		err = os.Rename(fresh, path)
 	}
-	if err := os.Rename(fresh, path); err != nil {
-		return "", fmt.Errorf("cannot write %s: %w", path, err)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
 	}
-	return token, nil
+	return nil
 }

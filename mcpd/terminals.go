@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"knoot.dev/knoot/daemon"
-	"knoot.dev/knoot/gitlog"
 )
 
 const (
@@ -167,10 +166,7 @@ func (s *Server) writeConfig(of *agent, at string) (path string, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", fmt.Errorf("cannot make the folder of agents' configurations: %w", err)
 	}
-	if err := gitlog.ReplaceFile(path, append(text, '\n'), 0o600); err != nil {
-		return "", fmt.Errorf("cannot write an agent's configuration: %w", err)
-	}
-	return path, nil
+	return path, writeSecret(path, string(text)+"\n")
 }
 
 func (s *Server) removeConfig(id string) {

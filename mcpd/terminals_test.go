@@ -278,7 +278,17 @@ func TestTerminals(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "bob is ") || !strings.Contains(string(text), `heard "hello"`) {
 		t.Errorf("the stream: %v, %q", err, text)
 	}
-	// All of it goes with it.
+	// All of it goes with it, mail too.
+	carol := m.agent("carol", "codex", m.repo)
+	m.server.connected("carol")
+	m.server.mu.Lock()
+	m.server.agents["bob"].Allowed = false // so that it is not started by this
+	m.server.mu.Unlock()
+	carol.send("bob", "of old")
+	m.must(AgentRequest{Do: "rm", Agent: "bob"})
+	if got := m.agent("bob", "claude", m.repo).inbox(true); len(got) > 0 {
+		t.Errorf("a new bob has the mail of the old one: %q", got)
+	}
 	m.must(AgentRequest{Do: "rm", Agent: "bob"})
 	if _, err := os.Stat(config); !os.IsNotExist(err) {
 		t.Errorf("its configuration is still there: %v", err)
