@@ -42,7 +42,7 @@ type AgentRequest struct {
 // AgentAnswer is the answer to agent, but for ls, which has an array of Status.
 type AgentAnswer struct {
 	Status *Status `json:"status,omitempty"` // the agent, but for rm
-	Did    bool    `json:"did"`              // of stop: a program ran
+	Did    bool    `json:"did"`              // of add: it was not there; of stop: a program ran
 	// URL and Token are where a terminal is shown, and the person's secret; of attach.
 	URL   string `json:"url,omitempty"`
 	Token string `json:"token,omitempty"`
@@ -181,18 +181,38 @@ func (s *Server) workspace(repository string) []Status {
 	return out
 }
 
-// add makes a terminal agent, for the person.
+// add makes a terminal agent for the person, or says more of an agent that is there.
 func (s *Server) add(ctx context.Context, dir string, place daemon.Place, r AgentRequest) (*AgentAnswer, error) {
 	made := entry{ID: r.Agent, Type: r.Type, Description: r.Description, Tags: r.Tags, Cost: r.Cost, Allowed: true}
-	if err := s.folder(ctx, &made, place.Repository, dir, r.Folder); err != nil {
-		return nil, err
+	of, there := s.find(r.Agent)
+	if there && of.Workspace == place.Repository {
+		made.Type = cmp.Or(made.Type, of.Type)
+		if made.Type != of.Type {
+			return nil, refusef("%s is of type %s, and stays so: take it away with `knoot agent rm %[1]s` first", of.ID, of.Type)
+		}
+		if err := made.clean(); err != nil {
+			return nil, err
+		}
+		if _, err := s.change(r.Agent, func(now *entry) error {
+			now.Description, now.Cost = cmp.Or(made.Description, now.Description), cmp.Or(made.Cost, now.Cost)
+			if len(made.Tags) > 0 {
+				now.Tags = made.Tags
+			}
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+	} else {
+		if err := s.folder(ctx, &made, place.Repository, dir, r.Folder); err != nil {
+			return nil, err
+		}
+		if err := s.register(&made, place.Repository); err != nil {
+			return nil, err
+		}
 	}
-	if err := s.register(&made, place.Repository); err != nil {
-		return nil, err
-	}
-	of, _ := s.find(made.ID)
+	of, _ = s.find(r.Agent)
 	status := of.status()
-	return &AgentAnswer{Status: &status, Did: true}, nil
+	return &AgentAnswer{Status: &status, Did: !there}, nil
 }
 
 // folder makes an agent's folder the worktree of a repository that folder is in, which is relative to dir, or absolute; "": dir.
@@ -212,17 +232,8 @@ func (s *Server) folder(ctx context.Context, e *entry, repository, dir, folder s
 	return nil
 }
 
-// register keeps a new terminal agent. What is said of it may come from an agent.
-func (s *Server) register(e *entry, repository string) error {
-	if err := checkName(e.ID); err != nil {
-		return err
-	}
-	if e.Type = strings.TrimSpace(e.Type); e.Type == "" {
-		return refusal("say of which type it is: claude, codex, or another that config.toml has a command for")
-	}
-	if _, err := s.commandOf(e.Type); err != nil {
-		return err
-	}
+// clean checks what is said of an agent, and has it as it may be shown to others.
+func (e *entry) clean() error {
 	if e.Cost != "" && !slices.Contains(costs, e.Cost) {
 		return refusef("cost is to be one of %s", strings.Join(costs, ", "))
 	}
@@ -235,6 +246,23 @@ func (s *Server) register(e *entry, repository string) error {
 		}
 	}
 	e.Description = daemon.Clean(e.Description, maxDescription)
+	return nil
+}
+
+// register keeps a new terminal agent. What is said of it may come from an agent.
+func (s *Server) register(e *entry, repository string) error {
+	if err := checkName(e.ID); err != nil {
+		return err
+	}
+	if e.Type = strings.TrimSpace(e.Type); e.Type == "" {
+		return refusal("say of which type it is: claude, codex, or another that config.toml has a command for")
+	}
+	if _, err := s.commandOf(e.Type); err != nil {
+		return err
+	}
+	if err := e.clean(); err != nil {
+		return err
+	}
 	made := *e
 	_, err := s.change(e.ID, func(now *entry) error {
 		switch {

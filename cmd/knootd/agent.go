@@ -56,17 +56,16 @@ func (c *console) agentAddCommand() *ffcli.Command {
 	tags := describesAgent(flags, &r)
 	asJSON := jsonFlag(flags)
 	return command(manual{
-		name: "agent add", usage: "NAME --type T [--folder DIR] [--description TEXT] [--tags A,B] [--cost COST] [--json]",
-		short: "Make an agent that the daemon runs",
+		name: "agent add", usage: "NAME [--type T] [--folder DIR] [--description TEXT] [--tags A,B] [--cost COST] [--json]",
+		short: "Make an agent that the daemon runs, or say more of one",
 		long: `NAME is unique on this machine. It is not started yet: "knoot agent start" does that, and
-so does a message to it alone. Needs a person. --json prints it as "knoot agent ls" does.`,
+so does a message to it alone. Of one that is there, what is said is changed. Needs a
+person. --json prints it as "knoot agent ls" does.`,
 		example: "knoot agent add bob --type claude --tags go,review",
 	}, flags, func(ctx context.Context, args []string) error {
 		switch {
 		case len(args) != 1:
 			return misusef("say what it is called: `knoot agent add NAME --type T`")
-		case r.Type == "":
-			return misusef("say what runs it: --type claude, codex, shell, or one that config.toml has a command for")
 		}
 		r.Agent, r.Tags = args[0], splitTags(*tags)
 		if c.idle() {
@@ -81,6 +80,10 @@ so does a message to it alone. Needs a person. --json prints it as "knoot agent 
 		}
 		if *asJSON {
 			return c.printJSON(answer.Status)
+		}
+		if !answer.Did {
+			fmt.Fprintf(c.stdout, "%s was there already; what you said of it is changed.\n", r.Agent)
+			return nil
 		}
 		fmt.Fprintf(c.stdout, "%s is there, and works in %s. Try: knoot agent start %[1]s\n", r.Agent, c.homely(answer.Status.Folder))
 		return nil

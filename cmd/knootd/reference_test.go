@@ -157,8 +157,6 @@ func TestMisuse(t *testing.T) {
 		"agent rm":                 "knoot agent rm NAME",
 		"mcp config claude":        "--agent NAME",
 		"agent":                    "is followed by add, start",
-		"agent add":                "knoot agent add NAME",
-		"agent add bob":            "--type claude",
 		"agent start":              "knoot agent start NAME",
 		"agent template add a.b":   "30 letters",
 		"join a b":                 "one key",
