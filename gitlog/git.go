@@ -168,7 +168,11 @@ func (g git) runFrom(ctx context.Context, input io.Reader, args ...string) (stdo
 	var out bytes.Buffer
 	complaint := &cappedBuffer{max: 64 << 10}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &out, complaint
-	err = cmd.Run()
+	if err = cmd.Run(); errors.Is(err, exec.ErrWaitDelay) && ctx.Err() == nil {
+		// git ended well, and what it said was read. What it started goes on with its stderr: ssh with a shared connection
+		// (ControlPersist), a cache of credentials.
+		err = nil
+	}
 	stderr = redact(complaint.String())
 	return out.Bytes(), stderr, explainRun(ctx, args, stderr, err)
 }

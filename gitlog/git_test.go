@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -210,6 +212,40 @@ func TestGitBackgroundEndsItsHelpers(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	t.Error("the helper is still there two seconds after its git was stopped")
+}
+
+// ssh with ControlPersist leaves a process that keeps the stderr of the git which began the connection.
+func TestGitWhoseConnectionGoesOn(t *testing.T) {
+	isolateGit(t)
+	repo := newRepository(t)
+	script := filepath.Join(t.TempDir(), "ssh")
+	mustWrite(t, script, "#!/bin/sh\nsleep 600 </dev/null >/dev/null &\necho $! >\"$0.pid\"\nshift\neval \"$@\"\n")
+	if err := os.Chmod(script, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		text, err := os.ReadFile(script + ".pid")
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Errorf("the connection did not go on: %v", err)
+		}
+	})
+	run := repo.git().with(gitBackground)
+	run.config = []string{"core.sshCommand=" + script, "ssh.variant=simple"}
+	want, err := repo.git().with(gitBackground).output(t.Context(), "ls-remote", repo.CommonDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := run.output(t.Context(), "ls-remote", "ssh://host"+repo.CommonDir)
+	if err != nil || got != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
 }
 
 func TestGitRunsNoHook(t *testing.T) {
