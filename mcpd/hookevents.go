@@ -157,6 +157,9 @@ func (s *Server) serveStatusEvent(w http.ResponseWriter, req *http.Request) {
 		}
 		switch {
 		case state != "":
+			if state == awaitingInput && a.State != state {
+				s.waits(a, e.text("message"))
+			}
 			a.State = state
 		case e.Hook == "SubagentStart":
 			a.dispatched(e.text("agent_id"), about)

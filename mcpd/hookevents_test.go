@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"knoot.dev/knoot/daemon/socket"
 )
 
 // event posts a hook's event with a secret.
@@ -163,5 +166,35 @@ func TestEventsOfSubagents(t *testing.T) {
 		"three": {Task: "try it", State: "failed", Why: "no such file"}}
 	if !maps.Equal(of.Subagents, want) || of.State != idle {
 		t.Errorf("alice is %q, and her subagents %+v, want %+v", of.State, of.Subagents, want)
+	}
+}
+
+// An agent that begins to wait for its person says so on the desktop, once.
+func TestAnAgentThatWaitsIsAnnounced(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	both := m.members("alice", "bob")
+	wait := func(want string) {
+		t.Helper()
+		select {
+		case got := <-m.notices:
+			if got != want {
+				t.Errorf("the person is told %q, want %q", got, want)
+			}
+		case <-time.After(patience):
+			t.Errorf("the person is not told %q", want)
+		}
+	}
+	for range 2 {
+		m.event("status", both[0].secret, `{"agent_id":"alice","status":"input","payload":{"message":"may I\nrun it?"}}`)
+	}
+	wait("alice waits for you: may I run it?")
+	for _, event := range []string{"UserPromptSubmit", "PermissionRequest", "Notification", "PostToolUse", "PermissionRequest"} {
+		m.hook(socket.Hook{Session: "bobs-session", Event: event, Name: "bob", Reason: "permission_prompt"})
+	}
+	wait("bob waits for you: " + m.repo)
+	wait("bob waits for you: " + m.repo)
+	if len(m.notices) > 0 {
+		t.Errorf("the person is told more: %q", <-m.notices)
 	}
 }

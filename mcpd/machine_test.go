@@ -47,10 +47,12 @@ type machine struct {
 	server *Server
 	stop   func()
 	clock  func() time.Time
+	// notices are the notifications that the person was shown.
+	notices chan string
 }
 
 func newMachine(t testing.TB) *machine {
-	m := &machine{Person: stage.NewPerson(t, "ash"), t: t, clock: time.Now}
+	m := &machine{Person: stage.NewPerson(t, "ash"), t: t, clock: time.Now, notices: make(chan string, 100)}
 	m.repo = m.repository("shop")
 	m.start()
 	return m
@@ -81,6 +83,10 @@ func (m *machine) start() {
 			Listening: func(socket.Location) { close(listening) },
 			Coordinate: func(h *daemon.Host) daemon.Coordinator {
 				m.server = New(h)
+				m.server.notify = func(title, text string) error {
+					m.notices <- title + ": " + text
+					return nil
+				}
 				return m.server
 			}})
 	}()

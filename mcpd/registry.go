@@ -62,6 +62,9 @@ func (s *Server) Hear(e daemon.SessionEvent) {
 	if a := s.agents[s.bound[e.Session]]; a != nil {
 		if state != "" && a.State != state {
 			a.State, a.changed = state, true
+			if state == awaitingInput {
+				s.waits(a, "")
+			}
 		}
 		if state == deactivated {
 			a.Registered, a.changed = false, true
