@@ -58,6 +58,9 @@ func (s *Server) keep(records ...*record) error {
 func (s *Server) load() {
 	s.writing.Lock()
 	defer s.writing.Unlock()
+	if s.ledger != nil {
+		return
+	}
 	ledger, err := daemon.OpenLedger(s.host, ledgerName, func(r *record) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -75,7 +78,6 @@ func (s *Server) load() {
 		}
 	}
 	s.mu.Unlock()
-	s.rewrite()
 	person, err := personToken(filepath.Join(s.host.Home(), tokenName))
 	if err != nil {
 		s.host.Log().Error("scripts have no secret", "error", err)

@@ -254,6 +254,7 @@ func TestMailWaitsForAnAgentThatIsNotThere(t *testing.T) {
 	both[0].send("bob", "when you are back")
 	m.stop()
 	m.start()
+	both[0].wantInbox() // the repository is open, for which a hook would not wait long
 	text := m.hook(socket.Hook{Session: "bobs-session", Event: "SessionStart", Source: "resume", Name: "bob"}).Context
 	if !strings.Contains(text, "when you are back") {
 		t.Errorf("bob is told %q", text)

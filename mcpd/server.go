@@ -86,8 +86,9 @@ func New(host *daemon.Host) *Server {
 		terminals: map[string]*running{}, environs: map[string][]string{}, refusals: map[string]time.Time{}}
 }
 
-// Open begins to serve, in the background.
+// Open reads what is known of agents, since hooks may come from now on, and begins to serve, in the background.
 func (s *Server) Open() {
+	s.load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.begun != nil {
@@ -106,7 +107,11 @@ func (s *Server) Open() {
 }
 
 func (s *Server) begin(ctx context.Context) {
-	s.load()
+	s.writing.Lock()
+	if s.ledger != nil {
+		s.rewrite()
+	}
+	s.writing.Unlock()
 	s.following.Lock()
 	defer s.following.Unlock()
 	s.follow(ctx, portPatience)
