@@ -466,13 +466,13 @@ func statusKnowsTrust(s *scene) {
 	if err := codex.Configure(s.home, m.URL(), s.dir); err != nil {
 		s.Fatal(err)
 	}
-	says("10 of knoot's 10 hooks are not trusted")
+	says("11 of knoot's 11 hooks are not trusted")
 	s.run(m, "what does the billing code do?")
 	if err := codex.Trust(deadline(s.T), s.home, s.dir); err != nil {
 		s.Fatal(err)
 	}
 	s.person.Knoot(s.dir, "init", "--agent", "codex")
-	says("Codex 0.171.0 trusts knoot's 10 hooks")
+	says("Codex 0.171.0 trusts knoot's 11 hooks")
 	requests, _ := s.run(m, "what does the billing code do?")
 	s.counts(requests, factText, 0, 0, 0, 1)
 }
