@@ -18,7 +18,7 @@ import (
 
 func (c *console) agentCommand() *ffcli.Command {
 	return group(manual{
-		name: "agent", short: "Run agents in terminals of the daemon's, so that they can be written to at any time",
+		name: "agent", short: "Run agents in terminals that the daemon keeps",
 		example: "knoot agent add bob --type claude\nknoot agent start bob\nknoot agent attach bob",
 	}, c.agentAddCommand(), c.agentStartCommand(), c.agentListCommand(), c.agentAttachCommand(), c.agentStopCommand(), c.agentRemoveCommand(), c.agentTemplateCommand())
 }
