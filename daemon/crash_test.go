@@ -31,14 +31,9 @@ func TestKilledAtAnyPoint(t *testing.T) {
 		}
 		// It may be any moment: a random while after a random number of answers.
 		answers, after := rand.IntN(6), time.Duration(rand.Int64N(int64(30*time.Millisecond)))
-		killed := make(chan struct{})
 		answered := func() {
 			if answers--; answers == -1 {
-				go func() {
-					defer close(killed)
-					time.Sleep(after)
-					_ = p.Process.Kill()
-				}()
+				time.AfterFunc(after, func() { _ = p.Process.Kill() })
 			}
 		}
 		answered()
@@ -74,7 +69,7 @@ func TestKilledAtAnyPoint(t *testing.T) {
 			told[name] += strings.Count(resp.Answer.Context, "what "+name+" is about")
 			answered()
 		}
-		<-killed
+		_ = p.Process.Kill() // on a busy machine it may only have been late with an answer, and that is a moment, too
 		p.says(t)
 	}
 	m.startProcess("1.0.0").says(t)

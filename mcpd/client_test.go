@@ -23,6 +23,8 @@ type withSecret struct {
 func (t *withSecret) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.Header.Set("Authorization", "Bearer "+t.secret)
+	// One that meets a connection which ended with the daemon is sent again, on a new one. See http.Transport; the header is not sent.
+	req.Header["X-Idempotency-Key"] = []string{}
 	return t.inner.RoundTrip(req)
 }
 
