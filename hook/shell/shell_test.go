@@ -230,8 +230,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// BenchmarkRead reads ten kilobytes. Budget: 1 ms. What an agent writes is mostly the text of files, and takes 0.15 ms; three hundred
-// commands, each in a subshell, are the worst, and are at the budget: a third of their time is the parser's. A hook ends long before
+// BenchmarkRead reads ten kilobytes. Budget: 1 ms. What an agent writes is mostly the text of files, and takes a tenth of that; three
+// hundred commands, each in a subshell, are the worst, and a little above it: a third of their time is the parser's. A hook ends long before
 // its memory is collected the first time, so that here it is seldom.
 func BenchmarkRead(b *testing.B) {
 	defer debug.SetGCPercent(debug.SetGCPercent(2000))
