@@ -117,7 +117,7 @@ func displayMarkdown(_ context.Context, c *call) (any, error) {
 	if err := c.show(c.agent.ID, Artifact{Kind: markdownArtifact, Title: daemon.Clean(filepath.Base(path), maxTitle), Path: path, Expanded: expanded}); err != nil {
 		return nil, err
 	}
-	return "It is in your panel.", nil
+	return "It is kept for the panel, which does not exist yet.", nil
 }
 
 func viewMermaid(_ context.Context, c *call) (any, error) {
@@ -140,5 +140,5 @@ func viewMermaid(_ context.Context, c *call) (any, error) {
 	if err := c.show(c.agent.ID, Artifact{Kind: mermaidArtifact, Title: daemon.Clean(title, maxTitle), Diagram: strings.TrimSpace(diagram)}); err != nil {
 		return nil, err
 	}
-	return "It is in your panel.", nil
+	return "It is kept for the panel, which does not exist yet.", nil
 }
