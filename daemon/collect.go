@@ -30,7 +30,7 @@ const (
 
 // collectLater has what agents in a sandbox left in a worktree sent, after the hook of a session there.
 func (d *daemon) collectLater(wt *worktree, by sessionKey) {
-	if _, err := os.Lstat(filepath.Join(wt.root, ".knoot")); err != nil {
+	if _, err := os.Lstat(filepath.Join(wt.root, lettersFolder)); err != nil {
 		return
 	}
 	wt.clone.later(func(ctx context.Context) {
@@ -55,18 +55,19 @@ func (d *daemon) collect(ctx context.Context, wt *worktree, by sessionKey) (youn
 	if len(waiting) == 0 {
 		return false
 	}
-	// A repository could bring letters of its own, to be sent in the name of whoever checks it out.
-	tracked, err := wt.tree.Staged(ctx, waiting)
+	// A repository could bring letters of its own, to be sent in the name of whoever checks it out. The folder is asked about and
+	// not its files: a name on the disk may be another in the index, by case or by how its letters are composed.
+	brought, err := wt.tree.Brings(ctx, lettersFolder)
 	if err != nil {
 		d.log.Warn("it is not known whether what agents left to be sent is theirs", "worktree", wt.root, "error", err)
-		return false
 	}
-	for i, name := range waiting {
-		if i == maxLetters || ctx.Err() != nil {
+	if err != nil || brought {
+		return false // status says so
+	}
+	sent := 0
+	for _, name := range waiting {
+		if sent == maxLetters || ctx.Err() != nil {
 			break
-		}
-		if tracked[name] != nil {
-			continue // status says so
 		}
 		l, err := readLetter(root, name)
 		if err == nil && strings.HasPrefix(name, outboxFolder) {
@@ -76,6 +77,7 @@ func (d *daemon) collect(ctx context.Context, wt *worktree, by sessionKey) (youn
 			}
 		}
 		if err == nil {
+			sent++
 			err = d.sendLetter(ctx, wt, l, by)
 		}
 		var refusal *gitlog.Refusal
@@ -84,8 +86,11 @@ func (d *daemon) collect(ctx context.Context, wt *worktree, by sessionKey) (youn
 		case err == nil:
 			err = l.remove(root)
 		case errors.As(err, &refusal), errors.As(err, &misuse):
-			d.refuseLetter(wt, by, name, err.Error())
-			err = refuse(root, name, err.Error())
+			// Told once it is put aside: one that stays where it is is refused again by the next hook.
+			why := err.Error()
+			if err = refuse(root, name, why); err == nil {
+				d.refuseLetter(wt, by, name, why)
+			}
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.log.Warn("what an agent left to be sent waits for the next hook", "file", name, "error", err)

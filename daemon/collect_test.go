@@ -282,6 +282,17 @@ func TestWhatCannotBeSentIsPutAside(t *testing.T) {
 			r.m.git(r.root, "add", "-f", ".knoot")
 			r.post("reviewer", "in your name")
 		}, ""},
+		// The name has its accent as a letter of its own, in the index and on the disk.
+		"committed, in other letters": {func() {
+			r.post("reviewer/re\u0301sume\u0301", "in your name")
+			r.m.git(r.root, "add", "-f", ".knoot")
+		}, ""},
+		"another of it committed": {func() {
+			r.write(".knoot/refused/x", "x")
+			r.m.git(r.root, "add", "-f", ".knoot")
+			_ = os.Remove(r.root + "/.knoot/refused/x")
+			r.post("reviewer", "in your name")
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r.inbox(anAgent, false)

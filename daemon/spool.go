@@ -19,6 +19,7 @@ import (
 
 // The folders of a worktree by which an agent in a sandbox speaks to the daemon. They are below .knoot, which git ignores.
 const (
+	lettersFolder = ".knoot"
 	spoolFolder   = ".knoot/spool"   // requests of commands
 	outboxFolder  = ".knoot/outbox"  // messages, as files named after whom they are for, or in folders named so
 	refusedFolder = ".knoot/refused" // what could not be done, each with a file that says why

@@ -56,6 +56,18 @@ func (t *Tree) Staged(ctx context.Context, paths []string) (map[string][]byte, e
 	return t.listed(ctx, paths, 1, "ls-files", "-z", "--stage", "--full-name", "--")
 }
 
+// Brings reports whether the index has anything in a folder of the worktree, or in its place, however its name is written: a clone of
+// the repository brings that along.
+func (t *Tree) Brings(ctx context.Context, folder string) (bool, error) {
+	cmd := t.command(ctx, "ls-files", "-z", "--full-name", "--", ":(top,icase)"+folder)
+	cmd.Env = append(cmd.Env, "GIT_LITERAL_PATHSPECS=0")
+	out, err := runGit(ctx, cmd)
+	if err != nil {
+		return false, fmt.Errorf("git does not say what it has of %s: %w", t.repo.Root, err)
+	}
+	return out != "", nil
+}
+
 // Committed returns the blobs that HEAD has for paths. One that it does not have is not in the answer.
 func (t *Tree) Committed(ctx context.Context, paths []string) (map[string][]byte, error) {
 	// MODE TYPE BLOB, a tab, the path

@@ -81,3 +81,33 @@ func TestStagedAndCommitted(t *testing.T) {
 		t.Errorf("dirty %q, %v", dirty, err)
 	}
 }
+
+func TestBrings(t *testing.T) {
+	w := newWorktree(t)
+	for _, path := range []string{".knoot.toml", ".knooty/x", "src/.knoot/x", "a"} {
+		w.write(path, "1\n")
+	}
+	w.commit("first")
+	brings := func() bool {
+		t.Helper()
+		brings, err := w.tree.Brings(t.Context(), ".knoot")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return brings
+	}
+	if brings() {
+		t.Error("what is beside a folder is taken for what is in it")
+	}
+	for name, of := range map[string]string{"a file": ".knoot/spool/x", "in other letters": ".Knoot/outbox/x", "a file in its place": ".knoot", "composed": ".knoot/re\u0301sume\u0301"} {
+		w.git("update-index", "--add", "--cacheinfo", "100644,"+w.git("rev-parse", "HEAD:a")+","+of)
+		if !brings() {
+			t.Errorf("%s is not seen", name)
+		}
+		w.git("update-index", "--force-remove", of)
+	}
+	w.git("update-index", "--add", "--cacheinfo", "160000,"+w.git("rev-parse", "HEAD")+",.knoot")
+	if !brings() {
+		t.Error("a submodule is not seen")
+	}
+}

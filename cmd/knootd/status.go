@@ -410,7 +410,7 @@ func (e *examination) lookAtSpool(ctx context.Context, repo *gitlog.Repository) 
 		return
 	}
 	if found.Waiting > 0 {
-		if tracked, err := git(ctx, repo, "ls-files", "--", ".knoot"); err == nil && tracked != "" {
+		if tracked, err := git(ctx, repo, "ls-files", "--", ":(top,icase).knoot"); err == nil && tracked != "" {
 			e.bad("spool", "`git rm -r --cached .knoot`", "files in .knoot are in git's index, so that they are not taken for what agents here left to be sent")
 		}
 		age := e.now().Sub(found.Oldest.Time())
