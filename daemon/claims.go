@@ -98,7 +98,7 @@ func (c *hookCall) askArbiters(ctx context.Context) *denial {
 		own = func(callKey) bool { return true }
 	}
 	for _, a := range arbiters {
-		c.withoutEnd(ctx, a, own)
+		c.withoutEnd(a, own)
 	}
 	switch c.h.Event {
 	case EventPreTool:

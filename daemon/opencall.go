@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"maps"
 	"slices"
 
@@ -135,7 +134,7 @@ func (c *openCall) names() []string {
 // withoutEnd looks at calls of this session of whose end nothing was heard though a later hook of theirs came. Some agents say
 // nothing of it, and some run what they were denied. What such a call named counts as written where it is not as it was, and what else it
 // may have changed is looked for after the answer. The arbiter is locked.
-func (c *hookCall) withoutEnd(ctx context.Context, a *arbitration, which func(callKey) bool) {
+func (c *hookCall) withoutEnd(a *arbitration, which func(callKey) bool) {
 	l := a.lodgers[c.key]
 	if l == nil {
 		return
@@ -149,7 +148,8 @@ func (c *hookCall) withoutEnd(ctx context.Context, a *arbitration, which func(ca
 		if wt == nil {
 			continue
 		}
-		by := wt.party(ctx, c.key, key.Subagent, c.h.User)
+		// Where the session last was there: to ask git now would have everybody wait who wants to know of this repository.
+		by := party{Key: c.key, Subagent: key.Subagent, Owner: wt.clone.person(c.h.User), Root: wt.root, Branch: l.at[key.Root]}
 		c.wroteWithoutEnd(a, l, wt, by, call)
 		if call.opaque != 0 {
 			c.opaque = append(c.opaque, opaqueCall{tree: wt, by: by, from: call.opaque, until: c.now, head: call.head, reported: call.names()})
