@@ -165,7 +165,7 @@ func (c *hookCall) othersFiles(ctx context.Context, p *hookPlace) *othersFiles {
 		mine := map[arbiter.Token]gitlog.Millis{}
 		written := v.Writes(arbiter.Token{}, arbiter.Order{}, now)
 		for _, w := range written {
-			if w.Session == who.Session {
+			if w.Session == who.Session && w.Worktree == who.Worktree {
 				mine[w.Path.Own] = w.Time
 			}
 		}
