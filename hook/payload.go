@@ -80,7 +80,6 @@ func (a *agent) decode(src io.Reader) (*payload, error) {
 	s := newScanner(src, maxPayload, func(b []byte) { _, _ = digest.Write(b) })
 	p := new(payload)
 	h := &p.hook
-	name := func(to *string) error { return s.name(to) }
 	err := s.value(func() error {
 		c, err := s.peek()
 		if err != nil {
@@ -90,23 +89,23 @@ func (a *agent) decode(src io.Reader) (*payload, error) {
 		err = s.object(func(key string) (err error) {
 			switch key {
 			case "hook_event_name":
-				return name(&h.Event)
+				return s.name(&h.Event)
 			case "session_id":
-				return name(&h.Session)
+				return s.name(&h.Session)
 			case "agent_id":
-				return name(&h.Subagent)
+				return s.name(&h.Subagent)
 			case "cwd":
-				return name(&h.Cwd)
+				return s.name(&h.Cwd)
 			case "prompt_id", "turn_id":
-				return name(&h.PromptID)
+				return s.name(&h.PromptID)
 			case "tool_name":
-				return name(&h.Tool)
+				return s.name(&h.Tool)
 			case "tool_use_id":
-				return name(&h.ToolUse)
+				return s.name(&h.ToolUse)
 			case "source":
-				return name(&p.aside.source)
+				return s.name(&p.aside.source)
 			case "reason":
-				return name(&h.Reason)
+				return s.name(&h.Reason)
 			case "prompt":
 				h.Prompt, _, err = s.text(maxPrompt)
 				return err
@@ -114,13 +113,13 @@ func (a *agent) decode(src io.Reader) (*payload, error) {
 				h.StopHook, err = s.truth()
 				return err
 			case "background_tasks":
-				h.Tasks, err = tasks(s, name)
+				h.Tasks, err = tasks(s)
 				return err
 			case "tool_input":
 				p.files, p.dir, p.line, p.cut, p.patch, h.Background, p.aside.mode = [len(fileKeys)]string{}, "", "", false, patch.Scanner{}, false, ""
 				return p.input(s)
 			}
-			return p.aside.read(s, key, name)
+			return p.aside.read(s, key)
 		})
 		if err == nil && !object {
 			err = errShape
@@ -196,27 +195,27 @@ func (p *payload) argument(s *scanner, key string) (err error) {
 }
 
 // read reads one member of a payload.
-func (a *aside) read(s *scanner, key string, name func(*string) error) (err error) {
+func (a *aside) read(s *scanner, key string) (err error) {
 	switch key {
 	case "conversation_id":
-		return name(&a.conversation)
+		return s.name(&a.conversation)
 	case "generation_id":
-		return name(&a.generation)
+		return s.name(&a.generation)
 	case "parent_agent_id":
-		return name(&a.parent)
+		return s.name(&a.parent)
 	case "status":
-		return name(&a.status)
+		return s.name(&a.status)
 	case "notification_type":
-		return name(&a.notification)
+		return s.name(&a.notification)
 	case "transcript_path":
-		return name(&a.transcript)
+		return s.name(&a.transcript)
 	case "workspace_roots":
 		a.root = ""
 		first := true
 		return s.array(func() error {
 			if first {
 				first = false
-				return name(&a.root)
+				return s.name(&a.root)
 			}
 			return s.skip()
 		})
@@ -286,18 +285,18 @@ func machineTurn(prompt, source string) bool {
 	return strings.HasPrefix(prompt, "<task-notification>") || source != "" && source != "user" && source != "sdk"
 }
 
-func tasks(s *scanner, name func(*string) error) ([]socket.Task, error) {
+func tasks(s *scanner) ([]socket.Task, error) {
 	var list []socket.Task
 	err := s.array(func() error {
 		var t socket.Task
 		err := s.object(func(key string) error {
 			switch key {
 			case "id":
-				return name(&t.ID)
+				return s.name(&t.ID)
 			case "type":
-				return name(&t.Type)
+				return s.name(&t.Type)
 			case "status":
-				return name(&t.Status)
+				return s.name(&t.Status)
 			}
 			return s.skip()
 		})
