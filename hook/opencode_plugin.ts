@@ -4,19 +4,25 @@
 import { spawn } from "node:child_process"
 
 export const Knoot = async ({ client, directory }) => {
-  const sessions = new Map() // by id: {parent, directory, source, begun}
+  const sessions = new Map() // by id: {found, parent, directory, source, begun}
   const notes = new Map() // by call: what was said before it, to be read with its result
   const pending = new Set()
 
   const known = (id, info) => {
     const s = sessions.get(id) ?? { source: "resume" }
-    if (info) Object.assign(s, { parent: info.parentID, directory: info.directory })
+    if (info) Object.assign(s, { found: true, parent: info.parentID, directory: info.directory })
     sessions.set(id, s)
     return s
   }
+  const look = async (id) => {
+    const s = sessions.get(id)
+    return s?.found ? s : known(id, (await client.session.get({ path: { id } }).catch(() => undefined))?.data)
+  }
+  // find asks about a session, and those above it, each time until there is an answer.
   const find = async (id) => {
-    if (!sessions.has(id)) known(id, (await client.session.get({ path: { id } }).catch(() => undefined))?.data)
-    return sessions.get(id)
+    const s = await look(id)
+    for (let n = 0, above = s.parent; n < 100 && above; n++) above = (await look(above)).parent
+    return s
   }
   const rootOf = (id) => {
     for (let n = 0; n < 100 && sessions.get(id)?.parent; n++) id = sessions.get(id).parent

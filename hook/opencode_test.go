@@ -46,8 +46,27 @@ await hooks.event({ event: { type: "server.connected", properties: {} } })
 await hooks.dispose()
 `
 
-// driven runs drive with a program in the place of knoot, and returns what it printed and what the program was asked.
-func driven(t *testing.T, program string) (said, asked []string) {
+// late has sessions that are there before the plugin is: a subagent of one that is deeper than it is known, when opencode has answers only
+// from the second question on.
+const late = `
+import { Knoot } from "./knoot.mjs"
+const parents = { s3: "s2", s2: "s1" }
+const times = {}
+const session = { get: async ({ path: { id } }) => {
+  times[id] = (times[id] ?? 0) + 1
+  if (times[id] === 1) throw new Error("busy")
+  return { data: { id, parentID: parents[id], directory: "/repo/sub" } }
+} }
+const hooks = await Knoot({ client: { session }, directory: "/repo" })
+await hooks.event({ event: { type: "session.compacted", properties: { sessionID: "s3" } } })
+for (let n = 0; n < 4; n++) {
+  await hooks["tool.execute.before"]({ tool: "write", sessionID: "s3", callID: "c1" }, { args: { filePath: "free.go" } })
+}
+console.log(JSON.stringify(times))
+`
+
+// driven runs a script with a program in the place of knoot, and returns what it printed and what the program was asked.
+func driven(t *testing.T, script, program string) (said, asked []string) {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -60,7 +79,7 @@ func driven(t *testing.T, program string) (said, asked []string) {
 		}
 	}
 	write("knoot.mjs", OpencodePlugin, 0o644)
-	write("drive.mjs", drive, 0o644)
+	write("drive.mjs", script, 0o644)
 	env := []string{"PATH=" + os.Getenv("PATH"), "LOG=" + filepath.Join(dir, "log"), "KNOOT_BIN=" + filepath.Join(dir, "knoot")}
 	if program != "" {
 		write("knoot", program, 0o755)
@@ -77,7 +96,7 @@ func driven(t *testing.T, program string) (said, asked []string) {
 
 func TestOpencodePlugin(t *testing.T) {
 	t.Parallel()
-	said, asked := driven(t, `#!/bin/sh
+	said, asked := driven(t, drive, `#!/bin/sh
 payload=$(cat)
 echo "$1,$2,$OPENCODE_PID:$payload" | tr -d ' ' >> "$LOG"
 case "$payload" in
@@ -133,6 +152,29 @@ esac
 	}
 }
 
+// What opencode does not say the first time it is asked again, of a session and of those above it, and not once more than that.
+func TestOpencodePluginAsksAgainWhoseSessionItIs(t *testing.T) {
+	t.Parallel()
+	said, asked := driven(t, late, `#!/bin/sh
+tr -d ' \n' >> "$LOG"
+echo >> "$LOG"
+`)
+	if want := `{"s3":2,"s2":2,"s1":2}`; strings.Join(said, "\n") != want {
+		t.Errorf("opencode was asked %s, want %s", said, want)
+	}
+	var got []string
+	for _, payload := range asked {
+		p, err := opencode.decode(strings.NewReader(payload))
+		if err != nil {
+			t.Fatalf("%s: %v", payload, err)
+		}
+		got = append(got, p.hook.Session+"/"+p.hook.Subagent+" "+p.hook.Cwd)
+	}
+	if want := "s3/ /repo, s2/s3 /repo/sub, s1/s3 /repo/sub, s1/s3 /repo/sub"; strings.Join(got, ", ") != want {
+		t.Errorf("calls of %q, want %q", got, want)
+	}
+}
+
 // Without knoot, or with one that fails, everything is as if there were no plugin.
 func TestOpencodePluginNeverFails(t *testing.T) {
 	t.Parallel()
@@ -142,7 +184,7 @@ func TestOpencodePluginNeverFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			said, _ := driven(t, program)
+			said, _ := driven(t, drive, program)
 			want := `["prompt",[]] ["result","result"] ["result","result"] ["prompt",[]] ["result","result"] ["prompt",[]]`
 			if got := strings.Join(said, " "); got != want {
 				t.Errorf("%s", got)
