@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
@@ -291,6 +292,53 @@ func TestABigPatchNamesAllItsFilesAndKeepsNothing(t *testing.T) {
 	}
 	if got := after.TotalAlloc - before.TotalAlloc; got > 2<<20 { // of which the first 256 KiB, in steps, are what a command line may have
 		t.Errorf("decoding 8 MB allocated %d bytes", got)
+	}
+}
+
+// However long the paths of a patch are, spelled or in the directory where it is applied, the request with them is one that is sent. What
+// does not fit is not named, and the call is opaque.
+func TestAPatchOfLongPathsIsToldAsFarAsItGoes(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	root = realPath(root)
+	for name, c := range map[string]struct {
+		moves     int
+		dir, path string
+		opaque    bool
+	}{
+		"few":              {100, ".", strings.Repeat("p", 100), false},
+		"long paths":       {5000, ".", strings.Repeat("p", 110), true},
+		"a deep directory": {5000, strings.Repeat("deep/", 40), "p", true},
+	} {
+		var text strings.Builder
+		text.WriteString("*** Begin Patch\n")
+		for i := range c.moves {
+			fmt.Fprintf(&text, "*** Update File: %d%s\n*** Move to: to%d%s\n@@\n-x\n+y\n", i, c.path, i, c.path)
+		}
+		text.WriteString("*** End Patch\n")
+		cwd := filepath.Join(root, c.dir)
+		payload, err := json.Marshal(map[string]any{"hook_event_name": "PreToolUse", "session_id": "s", "cwd": cwd, "tool_name": "apply_patch",
+			"tool_input": map[string]string{"command": text.String()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := codex.decode(bytes.NewReader(payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		touched, opaque := codex.touches(p, func(string) string { return "" })
+		if opaque != c.opaque || len(touched) == 0 || touched[0].path != filepath.Join(cwd, "0"+c.path) || !c.opaque && len(touched) != 2*c.moves {
+			t.Errorf("%s: %d paths, opaque %v", name, len(touched), opaque)
+			continue
+		}
+		p.hook.Places, p.hook.Opaque = places(cwd, touched), opaque
+		line, err := json.Marshal(socket.Request{Hook: &p.hook})
+		if err != nil || len(line) >= socket.MaxLine-64<<10 {
+			t.Errorf("%s: the request has %d bytes, %v", name, len(line), err)
+		}
 	}
 }
 

@@ -92,6 +92,36 @@ type touch struct {
 	sweep *socket.Sweep
 }
 
+// maxNamed bounds the bytes of all paths of a payload, each as often as the daemon is told it: of a request that is longer than
+// socket.MaxLine nothing is told, and this leaves half of it to what encoding adds.
+const maxNamed = socket.MaxLine / 2
+
+// size is how many bytes of maxNamed a touch takes.
+func (t *touch) size() int {
+	n := len(t.path)
+	if t.tree {
+		n *= 2
+	}
+	if t.sweep != nil {
+		n += len(t.sweep.Suffix)
+		for _, path := range t.sweep.Paths {
+			n += len(path)
+		}
+	}
+	return n
+}
+
+// within are the first of touches, as many as maxNamed allows. Where there are more it is opaque.
+func within(list []touch, opaque bool) ([]touch, bool) {
+	named := 0
+	for i := range list {
+		if named += list[i].size(); named > maxNamed {
+			return list[:i], true
+		}
+	}
+	return list, opaque
+}
+
 // touches are the paths that a payload names, joined with its working directory and resolved. It is opaque where files may
 // change that it does not name.
 func (a *agent) touches(p *payload, getenv func(string) string) (list []touch, opaque bool) {
@@ -101,9 +131,9 @@ func (a *agent) touches(p *payload, getenv func(string) string) (list []touch, o
 	t := a.tools[p.hook.Tool]
 	switch {
 	case t.shell:
-		return commandTouches(p, getenv)
+		return within(commandTouches(p, getenv))
 	case t.patch:
-		return patchTouches(p)
+		return within(patchTouches(p))
 	}
 	name := p.name(t)
 	if name == "" || strings.ContainsRune(name, 0) {
