@@ -33,7 +33,8 @@ func (c *call) sweep(s Sweep) {
 	slices.Sort(s.Paths)
 	s.Paths = slices.Compact(s.Paths)
 	same := func(t Sweep) bool {
-		return t.Command == s.Command && t.Dir == s.Dir && t.Suffix == s.Suffix && t.Untracked == s.Untracked && slices.Equal(t.Paths, s.Paths)
+		return t.Command == s.Command && t.Dir == s.Dir && t.Suffix == s.Suffix && t.Tracked == s.Tracked && t.Untracked == s.Untracked &&
+			slices.Equal(t.Paths, s.Paths)
 	}
 	if s.Dir != "" && len(c.r.sweeps) < maxSweeps && !slices.ContainsFunc(c.r.sweeps, same) {
 		c.r.sweeps = append(c.r.sweeps, s)

@@ -87,6 +87,7 @@ func TestGitCommandsThatTakeTheTree(t *testing.T) {
 		"git stash push -- src a.go":            "stash: tracked stash /a.go /src",
 		"git stash save -a notes":               "stash: tracked untracked stash",
 		"git stash pop; git stash apply":        "stash pop: stash; stash apply: stash",
+		"git stash push -- \"$f\"; git stash":   "stash: stash; stash: tracked stash",
 		"git stash list; git stash show -p":     "",
 		"git stash drop":                        "stash drop: stash",
 		"git stash; git stash":                  "stash: tracked stash",
