@@ -94,7 +94,7 @@ type reading struct {
 	env    Env
 	reads  map[string]bool
 	writes map[string]written
-	named  int // bytes of both
+	named  int // bytes of both, and of the paths and suffixes of sweeps
 	opaque bool
 	sweeps []Sweep
 

@@ -24,7 +24,8 @@ type Sweep struct {
 	Stash bool
 }
 
-// maxSweeps bounds those of a line.
+// maxSweeps bounds those of a line. Of more the first are kept, but one that undoes changes is kept rather than one that takes them,
+// which is denied only once and loses nothing.
 const maxSweeps = 16
 
 // sweep records one, unless it reaches nothing.
@@ -36,9 +37,29 @@ func (c *call) sweep(s Sweep) {
 		return t.Command == s.Command && t.Dir == s.Dir && t.Suffix == s.Suffix && t.Tracked == s.Tracked && t.Untracked == s.Untracked &&
 			slices.Equal(t.Paths, s.Paths)
 	}
-	if s.Dir != "" && len(c.r.sweeps) < maxSweeps && !slices.ContainsFunc(c.r.sweeps, same) {
-		c.r.sweeps = append(c.r.sweeps, s)
+	if s.Dir == "" || slices.ContainsFunc(c.r.sweeps, same) {
+		return
 	}
+	less := -1
+	if len(c.r.sweeps) == maxSweeps {
+		for i, t := range c.r.sweeps {
+			if t.Takes {
+				less = i
+			}
+		}
+		if s.Takes || less < 0 {
+			return
+		}
+	}
+	for _, at := range s.Paths {
+		if !c.r.room(at + s.Suffix) { // where there is a suffix there is one path
+			return
+		}
+	}
+	if less >= 0 {
+		c.r.sweeps = slices.Delete(c.r.sweeps, less, less+1)
+	}
+	c.r.sweeps = append(c.r.sweeps, s)
 }
 
 // reach records s once for the operands of git that are directories or files, and once for each pattern: it is about what is below

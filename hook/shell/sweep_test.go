@@ -129,6 +129,45 @@ func TestGitCommandsThatTakeTheTree(t *testing.T) {
 	}
 }
 
+func TestWhatUndoesIsKeptBeforeWhatStages(t *testing.T) {
+	t.Parallel()
+	var got []string
+	for _, s := range Read(`for i in {1..40}; do git add "*.$i"; done; git reset --hard; git add -A; git clean -fd`, empty).Sweeps {
+		got = append(got, s.words())
+	}
+	var want []string
+	for i := 1; i <= maxSweeps-2; i++ {
+		want = append(want, fmt.Sprintf("add PATTERN: tracked untracked takes / ….%d", i))
+	}
+	if want = append(want, "reset --hard: tracked", "clean: untracked /"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// The paths of sweeps count as all others do: what is beyond is opaque, and what needs no path is said in any case.
+func TestSweepsHaveRoomForSoManyPaths(t *testing.T) {
+	t.Parallel()
+	for line, opaque := range map[string]bool{
+		"d=" + strings.Repeat("d", 200) + "; for i in {1..2}; do git add $i$d/{1..500}/; done":                     false,
+		"d=" + strings.Repeat("d", 200) + "; for i in {1..15}; do git add $i$d/{1..900}/; done; git reset --hard":  true,
+		"d=" + strings.Repeat("d", 100<<10) + "; for i in {1..15}; do git add '*'\"$d$i\"; done; git reset --hard": true,
+	} {
+		res := Read(line, empty)
+		named := 0
+		for _, s := range res.Sweeps {
+			named += len(s.Suffix) + len(strings.Join(s.Paths, ""))
+		}
+		last := res.Sweeps[len(res.Sweeps)-1]
+		undoes := last.Command == "git reset --hard"
+		if len(res.Sweeps) < 2 || named > maxNamed || undoes != opaque {
+			t.Errorf("%.20s…: %d sweeps of %d bytes, the last is %s", line, len(res.Sweeps), named, last.Command)
+		}
+		if adds, _, _ := strings.Cut(line, "; git reset"); Read(adds, empty).Opaque != opaque {
+			t.Errorf("%.20s…: opaque %v", adds, !opaque)
+		}
+	}
+}
+
 // What git does with the changes of others has been said: of each command that undoes, removes, puts away, stages or commits any, the
 // sweeps say so, or the file is named.
 func TestGitTakesNothingElse(t *testing.T) {
