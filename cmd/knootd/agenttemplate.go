@@ -60,6 +60,9 @@ Without --folder it works where whoever makes it does. Needs a person.`,
 		if err != nil {
 			return err
 		}
+		if err := home.Make(); err != nil {
+			return err
+		}
 		template := daemon.Template{Type: r.Type, Folder: r.Folder, Description: r.Description, Tags: splitTags(*tags), Cost: r.Cost}
 		path, err := addTemplate(home.Dir, args[0], template)
 		if err != nil {
