@@ -62,7 +62,8 @@ func (c *console) configureCodex(agent string, config clientConfig, write bool) 
 // codexHeader is the header of a table; the name may be quoted or spaced in ways that Codex does not write, and those are not ours.
 var codexHeader = regexp.MustCompile(`(?m)^[ \t]*\[`)
 
-// withCodexTable returns a configuration with knoot's table, in the place of the one that stands in it; every other line is as it was.
+// withCodexTable returns a configuration with knoot's table, in the place of the one that stands in it; every other line is as it was,
+// comments behind that table included: they belong to the next one.
 func withCodexTable(text, table string) (string, error) {
 	if strings.Contains(text, "\r") {
 		return "", errors.New("its lines end as on Windows")
@@ -81,7 +82,20 @@ func withCodexTable(text, table string) (string, error) {
 		head := strings.TrimSpace(part)
 		if !strings.HasPrefix(head, "["+codexTable+"]") && !strings.HasPrefix(head, "["+codexTable+".") {
 			kept += part
+			continue
 		}
+		lines := strings.SplitAfter(part, "\n")
+		behind := len(lines)
+		for behind > 0 {
+			if line := strings.TrimSpace(lines[behind-1]); line != "" && line[0] != '#' {
+				break
+			}
+			behind--
+		}
+		for behind < len(lines) && strings.TrimSpace(lines[behind]) == "" {
+			behind++ // a blank line stands before knoot's table already
+		}
+		kept += strings.Join(lines[behind:], "")
 	}
 	if kept != "" && !strings.HasSuffix(kept, "\n") {
 		kept += "\n"

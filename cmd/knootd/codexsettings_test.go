@@ -18,6 +18,8 @@ func TestCodexTableTakesTheOldOnesPlace(t *testing.T) {
 		"last":           {"model = \"x\"\n\n" + old, "model = \"x\"\n\n" + table},
 		"first":          {old + "\n[profiles.p]\nmodel = \"z\"\n", "[profiles.p]\nmodel = \"z\"\n\n" + table},
 		"with tables":    {old + "[mcp_servers.knoot.env]\nA = \"b\"\n[x]\n", "[x]\n\n" + table},
+		"comment behind": {"a = 1\n\n" + old + "\n# of p\n\n# and more\n[profiles.p]\nmodel = \"z\"\n", "a = 1\n\n# of p\n\n# and more\n[profiles.p]\nmodel = \"z\"\n\n" + table},
+		"comment last":   {old + "# the end", "# the end\n\n" + table},
 		"alike":          {"[mcp_servers.knootted]\nurl = \"y\"\n", "[mcp_servers.knootted]\nurl = \"y\"\n\n" + table},
 		"nested lists":   {"a = [\n  [1, 2],\n]\n", "a = [\n  [1, 2],\n]\n\n" + table},
 		"array tables":   {"[[hooks]]\nx = 1\n" + old + "[[hooks]]\nx = 2\n", "[[hooks]]\nx = 1\n[[hooks]]\nx = 2\n\n" + table},
