@@ -99,9 +99,9 @@ func addTemplate(home, name string, t daemon.Template) (path string, err error) 
 	if _, err := daemon.ParseConfig(fresh); err != nil {
 		return path, fmt.Errorf("with this template the configuration does not hold (%w), so nothing was written", err)
 	}
-	target := path
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		target = real
+	target, err := throughLink(path)
+	if err != nil {
+		return path, err
 	}
 	return path, gitlog.ReplaceFile(target, []byte(fresh), 0o600)
 }

@@ -306,17 +306,25 @@ func readObject(doc []byte) (*jsonValue, error) {
 	return top, nil
 }
 
+// throughLink returns the file that a path leads to through symbolic links, which a rewrite by rename would replace otherwise: the path
+// itself where nothing is there yet.
+func throughLink(path string) (string, error) {
+	target, err := filepath.EvalSymlinks(path)
+	if errors.Is(err, os.ErrNotExist) {
+		if _, lerr := os.Lstat(path); lerr == nil {
+			return "", fmt.Errorf("%s is a symbolic link to nothing: mend it or remove it, then try again", path)
+		}
+		return path, nil
+	}
+	return target, err
+}
+
 // changeFile rewrites a file by rename, through a symbolic link to its target, with the mode it has (0644 for a new
 // one). change gets the bytes (none where there is no file) and returns the new ones, nil to remove the file. The
 // file is not touched when nothing changes.
 func changeFile(path string, change func([]byte) ([]byte, error)) (changed bool, err error) {
-	target, err := filepath.EvalSymlinks(path)
-	if errors.Is(err, os.ErrNotExist) {
-		if _, lerr := os.Lstat(path); lerr == nil {
-			return false, fmt.Errorf("%s is a symbolic link to nothing: mend it or remove it, then try again", path)
-		}
-		target = path
-	} else if err != nil {
+	target, err := throughLink(path)
+	if err != nil {
 		return false, err
 	}
 	mode := os.FileMode(0o644)

@@ -24,20 +24,19 @@ func codexText(config clientConfig) string {
 }
 
 func (c *console) configureCodex(agent string, config clientConfig, write bool) error {
-	folder := c.getenv("CODEX_HOME")
-	if folder == "" {
-		home := c.getenv("HOME")
-		if home == "" {
-			return errors.New("neither CODEX_HOME nor HOME is set, so Codex's configuration is nowhere")
-		}
-		folder = filepath.Join(home, ".codex")
+	path, err := c.ownFile("CODEX_HOME", ".codex", "config.toml", "Codex's configuration")
+	if err != nil {
+		return err
 	}
-	path := filepath.Join(folder, "config.toml")
 	if !write {
 		fmt.Fprintf(c.stdout, "This belongs into %s, which nobody else may read: it holds a secret of %s's.\n\n%s", c.homely(path), agent, codexText(config))
 		return nil
 	}
-	text, err := os.ReadFile(path)
+	target, err := throughLink(path)
+	if err != nil {
+		return err
+	}
+	text, err := os.ReadFile(target)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot read %s: %w", path, err)
 	}
@@ -45,12 +44,9 @@ func (c *console) configureCodex(agent string, config clientConfig, write bool) 
 	if err != nil {
 		return fmt.Errorf("%s: %w; without --write this prints what to put there", path, err)
 	}
+	folder := filepath.Dir(path)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("cannot make %s: %w", folder, err)
-	}
-	target := path
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		target = real
 	}
 	if err := gitlog.ReplaceFile(target, []byte(fresh), 0o600); err != nil {
 		return fmt.Errorf("cannot write %s: %w", path, err)

@@ -43,7 +43,7 @@ var installations = []*installation{
 	{
 		name: "claude", title: "Claude Code", program: "claude", folder: ".claude",
 		file: ".claude/settings.json", local: ".claude/settings.local.json",
-		own:  (*console).claudeUserSettings,
+		own:  inHome("CLAUDE_CONFIG_DIR", ".claude", "settings.json", "Claude Code's settings"),
 		mark: quoteJSON(hook.ClaudeCommand),
 		add:  func(doc []byte, allow bool) ([]byte, error) { return claudeSettings(allow).add(doc) },
 		remove: func(doc []byte) ([]byte, error) {
@@ -54,7 +54,7 @@ var installations = []*installation{
 	{
 		name: "codex", title: "Codex", program: "codex", folder: ".codex",
 		file: ".codex/hooks.json", main: true,
-		own:     (*console).codexUserHooks,
+		own:     inHome("CODEX_HOME", ".codex", "hooks.json", "Codex's hooks"),
 		mark:    quoteJSON(hook.CodexCommand),
 		add:     func(doc []byte, _ bool) ([]byte, error) { return codexHooks.add(doc) },
 		remove:  func(doc []byte) ([]byte, error) { return codexHooks.remove(doc, nil) },
@@ -322,16 +322,6 @@ func (c *console) removeHooks(ctx context.Context, repo *gitlog.Repository, othe
 		}
 	}
 	return removed, left
-}
-
-// claudeUserSettings is the person's own settings file of Claude Code.
-func (c *console) claudeUserSettings() (string, error) {
-	return c.ownFile("CLAUDE_CONFIG_DIR", ".claude", "settings.json", "Claude Code's settings")
-}
-
-// codexUserHooks is the person's own file with hooks of Codex.
-func (c *console) codexUserHooks() (string, error) {
-	return c.ownFile("CODEX_HOME", ".codex", "hooks.json", "Codex's hooks")
 }
 
 // inHome is ownFile for a table.
