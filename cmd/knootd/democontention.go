@@ -21,20 +21,7 @@ func (s *theatre) contend(ctx context.Context) error {
 			return err
 		}
 	}
-	patience, cancel := context.WithTimeout(ctx, demoPatience)
-	defer cancel()
-	// A hook allows rather than make its agent wait, so on a busy machine the first has its claim, and the second its denial, only
-	// when they ask again.
-	if err := s.until(patience, "the first agent does not hold the file that it is about to write", func() (bool, error) {
-		h, err := s.answerOf(ctx, clone, first, writeOf(clone, "PreToolUse", "toolu_first", demoPath))
-		if err == nil && h.Denial != "" {
-			err = fmt.Errorf("the first agent was refused: %s", h.Denial)
-		}
-		if err != nil {
-			return false, err
-		}
-		return s.holds(ctx, clone, first, demoPath)
-	}); err != nil {
+	if err := s.claims(ctx, "priya", first, demoPath, "toolu_first"); err != nil {
 		return err
 	}
 	if err := s.write(clone, "function total(items, currency) {\n  return halfEven(items.reduce((sum, item) => sum + item.price[currency], 0));\n}\n"); err != nil {
@@ -45,11 +32,8 @@ func (s *theatre) contend(ctx context.Context) error {
 	}
 	fmt.Fprintf(s.stdout, "   %s\n", s.dim("priya's agent at work on the rounding writes "+demoPath+". Her other agent is about to:"))
 
-	var refused heard
-	if err := s.until(patience, "the second agent was not refused", func() (denied bool, err error) {
-		refused, err = s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_second", demoPath))
-		return refused.Denial != "", err
-	}); err != nil {
+	refused, err := s.refused(ctx, "priya", second, demoPath, "toolu_second")
+	if err != nil {
 		return err
 	}
 	fmt.Fprintf(s.stdout, "   %s\n%s\n", s.dim("the other agent, instead of writing, reads:"), quoted(refused.Denial))
@@ -70,25 +54,12 @@ func (s *theatre) contend(ctx context.Context) error {
 		return err
 	}
 	fmt.Fprintf(s.stdout, "\n   %s\n", s.dim("The first agent's turn ends. At its next tool call, the other reads:"))
-	told := ""
-	if err := s.until(patience, "the second agent was not told that the file is free", func() (bool, error) {
-		text, err := s.hook(ctx, clone, second, readOf(clone, "PreToolUse"))
-		told += text
-		return strings.Contains(told, demoPath+", which you were denied, is free now"), err
-	}); err != nil {
+	told, err := s.tells(ctx, "priya", second, demoPath+", which you were denied, is free now")
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(s.stdout, quoted(told))
-	if err := s.until(patience, "the second agent does not hold the file, now that it is free", func() (bool, error) {
-		h, err := s.answerOf(ctx, clone, second, writeOf(clone, "PreToolUse", "toolu_third", demoPath))
-		if err == nil && h.Denial != "" {
-			err = fmt.Errorf("it was refused: %s", h.Denial)
-		}
-		if err != nil {
-			return false, err
-		}
-		return s.holds(ctx, clone, second, demoPath)
-	}); err != nil {
+	if err := s.claims(ctx, "priya", second, demoPath, "toolu_third"); err != nil {
 		return err
 	}
 	if _, err := s.hook(ctx, clone, second, payload{"hook_event_name": "SessionEnd", "reason": "other"}); err != nil {
@@ -97,6 +68,36 @@ func (s *theatre) contend(ctx context.Context) error {
 	s.checked("one of the two wrote, the other was told who, why and for how long; once the file was free, its write was allowed.")
 	// The rounding is committed: what follows finds a clean tree.
 	return s.all(ctx, clone, []string{"commit", "-qam", "Half-even rounding"}, []string{"push", "-q"})
+}
+
+// claims asks for a file, as the hook before a write does, until the session holds it; it must not be refused. A hook allows rather than
+// make its agent wait, so on a busy machine the claim may come with the next.
+func (s *theatre) claims(ctx context.Context, person, session, path, call string) error {
+	patience, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	clone := s.clone(person)
+	return s.until(patience, session+" does not hold "+path, func() (bool, error) {
+		h, err := s.answerOf(ctx, clone, session, writeOf(clone, "PreToolUse", call, path))
+		if err == nil && h.Denial != "" {
+			err = fmt.Errorf("%s was refused: %s", session, h.Denial)
+		}
+		if err != nil {
+			return false, err
+		}
+		return s.holds(ctx, clone, session, path)
+	})
+}
+
+// refused asks for a file until it is refused, and returns the denial.
+func (s *theatre) refused(ctx context.Context, person, session, path, call string) (h heard, err error) {
+	patience, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	clone := s.clone(person)
+	err = s.until(patience, session+" was not refused "+path, func() (denied bool, err error) {
+		h, err = s.answerOf(ctx, clone, session, writeOf(clone, "PreToolUse", call, path))
+		return h.Denial != "", err
+	})
+	return h, err
 }
 
 // until tries until it is so; it fails with a sentence when patience ends.

@@ -185,20 +185,8 @@ func (s *theatre) relayCheck(ctx context.Context, person string) (check, error) 
 
 // writes plays the hooks of a write, and the write, of a session that must not be refused; it holds the file then.
 func (s *theatre) writes(ctx context.Context, person, session, path, call string) error {
-	patience, cancel := context.WithTimeout(ctx, demoPatience)
-	defer cancel()
 	clone := s.clone(person)
-	// A hook allows rather than make its agent wait, so on a busy machine the claim may come with the next.
-	if err := s.until(patience, session+" does not hold "+path, func() (bool, error) {
-		h, err := s.answerOf(ctx, clone, session, writeOf(clone, "PreToolUse", call, path))
-		if err == nil && h.Denial != "" {
-			err = fmt.Errorf("%s was refused: %s", session, h.Denial)
-		}
-		if err != nil {
-			return false, err
-		}
-		return s.holds(ctx, clone, session, path)
-	}); err != nil {
+	if err := s.claims(ctx, person, session, path, call); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(clone, filepath.FromSlash(path)), []byte("// by "+session+"\n"), 0o644); err != nil {
@@ -206,18 +194,6 @@ func (s *theatre) writes(ctx context.Context, person, session, path, call string
 	}
 	_, err := s.hook(ctx, clone, session, writeOf(clone, "PostToolUse", call, path))
 	return err
-}
-
-// refused asks for a file until it is refused, and returns the denial.
-func (s *theatre) refused(ctx context.Context, person, session, path, call string) (h heard, err error) {
-	patience, cancel := context.WithTimeout(ctx, demoPatience)
-	defer cancel()
-	clone := s.clone(person)
-	err = s.until(patience, session+" was not refused "+path, func() (denied bool, err error) {
-		h, err = s.answerOf(ctx, clone, session, writeOf(clone, "PreToolUse", call, path))
-		return h.Denial != "", err
-	})
-	return h, err
 }
 
 func (s *theatre) contendAcross(ctx context.Context) error {
