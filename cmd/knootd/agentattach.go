@@ -73,8 +73,8 @@ type attached struct {
 }
 
 // run shows the agent's terminal until the person leaves it or the program ends, and says which.
-func (a *attached) run(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (a *attached) run(outer context.Context) (string, error) {
+	ctx, cancel := context.WithCancel(outer)
 	defer cancel()
 	if err := a.fit(ctx); err != nil {
 		return "", err
@@ -92,12 +92,16 @@ func (a *attached) run(ctx context.Context) (string, error) {
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, syscall.SIGWINCH)
 	defer signal.Stop(resized)
+	stays := "You left " + a.agent + ", which goes on."
 	for {
 		select {
 		case err := <-done:
+			if outer.Err() != nil && (err == nil || errors.Is(err, outer.Err())) { // a signal ended this, not the agent
+				return stays, nil
+			}
 			return a.agent + " has ended.", err
 		case <-left:
-			return "You left " + a.agent + ", which goes on.", nil
+			return stays, nil
 		case <-resized:
 			if err := a.fit(ctx); err != nil {
 				return "", err
