@@ -39,7 +39,7 @@ repository. With --write Claude Code gets it by "claude mcp add-json --scope loc
 which keeps it in your own settings, for this folder; Codex by [mcp_servers.knoot] in
 config.toml of ~/.codex (or CODEX_HOME), which counts for all your repositories.
 
-json prints {url, headers}, for any other client.`,
+json prints {url, headers}, for any other client. Needs a person.`,
 		example: "knoot mcp config claude --agent alice --write\nknoot mcp config json --agent alice",
 	}, flags, func(ctx context.Context, args []string) error {
 		switch {
@@ -52,6 +52,9 @@ json prints {url, headers}, for any other client.`,
 		}
 		if c.idle() {
 			return nil
+		}
+		if err := c.needPerson(); err != nil {
+			return err
 		}
 		r := mcpd.ConfigRequest{Agent: *agent, Type: args[0]}
 		if args[0] == "json" {
