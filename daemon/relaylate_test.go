@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -296,6 +297,26 @@ func TestWhatIsToldAgain(t *testing.T) {
 		r.shut(c.err)
 		if len(r.missed) != c.kept || len(r.outbox) != 0 {
 			t.Errorf("%s: %d events are kept, want %d", what, len(r.missed), c.kept)
+		}
+	}
+}
+
+// However much a machine missed, telling it does not have the repository opened again: what is told then is as much again.
+func TestMuchThatWasMissedIsTold(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, maxMissed + 1, maxMissed * 5 / 4, maxRelayOutbox + 1} {
+		r := &relayRepository{d: &daemon{log: slog.New(slog.DiscardHandler)}, told: make(chan struct{}), more: make(chan struct{}, 1)}
+		for range n {
+			r.outbox = append(r.outbox, relayTold{happened: &occurrence{Event: arbiter.Event{Kind: gitlog.FileWritten}}})
+		}
+		r.shut(io.ErrUnexpectedEOF)
+		missed := r.missed
+		r.missed = nil
+		again := false
+		r.reopen = func() { again = true }
+		r.tellMissed(missed, nil)
+		if again || len(r.outbox) < min(n, maxMissed) {
+			t.Errorf("of %d events %d are told, opened again: %v", n, len(r.outbox), again)
 		}
 	}
 }

@@ -17,8 +17,8 @@ const (
 	// openTime bounds what the opening of a repository waits for the relay.
 	openTime = 10 * time.Second
 	// maxRelayOutbox bounds what waits to be told to the relay; with more the repository is opened again, which tells all that
-	// still counts.
-	maxRelayOutbox = 5_000
+	// still counts. It has room for all that was missed and for what happens while that is told: else it would be opened again for good.
+	maxRelayOutbox = 2 * maxMissed
 	// longAway is how long a machine may have been away without reading first what happened before it asserts its claims again.
 	longAway = time.Minute
 	// quietFor is how long nothing more comes of what had happened, quietMost how long it is waited for: others may be at work there
