@@ -132,16 +132,25 @@ func (r *relayRepository) hearSegment(device gitlog.DeviceID, files [][]byte) (j
 	return judged
 }
 
-// await keeps what came for a state of the team that is not here yet, and fetches that.
+// await keeps what came for a state of the team that is not here yet, and fetches that: once, since nobody knows whether any state opens
+// it. That the relay has a newer one it says itself.
 func (r *relayRepository) await(events []arbiter.Event) {
 	if len(events) == 0 {
 		return
 	}
 	r.mu.Lock()
+	first := len(r.unopened) == 0
 	r.unopened = append(r.unopened, events...)
 	r.unopened = slices.Delete(r.unopened, 0, max(0, len(r.unopened)-maxUnopened))
 	r.mu.Unlock()
-	r.behind()
+	oc := r.clone()
+	switch {
+	case oc == nil:
+	case first:
+		oc.sync.fetchNow()
+	default:
+		oc.sync.fetchSoon()
+	}
 }
 
 // hearUnopened looks again at what waits for another state of the team, which may be here now.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/gitlog"
 )
 
@@ -161,6 +162,39 @@ func TestWhatIsAheadOfTheRosterWaits(t *testing.T) {
 	sam.sync.running.Unlock()
 	awaitTrue(t, "the fact is told", func() bool { return strings.Contains(two.read("src/billing.js"), "integer cents") })
 	awaitMail(t, c.sam, aPerson, "ash@example.com: new keys, and a fact")
+}
+
+// What no state of the team opens is fetched for once, not for good.
+func TestWhatNeverOpensIsFetchedForOnce(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	c.connected()
+	sam := c.s.clones.all()[0]
+	fetched := func() time.Time {
+		sam.sync.mu.Lock()
+		defer sam.sync.mu.Unlock()
+		return sam.sync.fetched
+	}
+	before := fetched()
+	sam.relay.mu.Lock()
+	sam.relay.lacking = false // of when sam joined
+	sam.relay.mu.Unlock()
+	sam.relay.await([]arbiter.Event{{Kind: gitlog.Message, Detail: []byte("sealed for nobody")}})
+	awaitTrue(t, "it is fetched for", func() bool { return fetched().After(before) })
+	sam.sync.running.Lock() // it cannot fetch
+	defer sam.sync.running.Unlock()
+	sam.sync.mu.Lock()
+	sam.sync.fetched, sam.sync.fetchAt = time.Now().Add(-fetchAgain), time.Time{}
+	sam.sync.mu.Unlock()
+	sam.relay.tick()
+	sam.relay.mu.Lock()
+	waiting := len(sam.relay.unopened)
+	sam.relay.mu.Unlock()
+	sam.sync.mu.Lock()
+	defer sam.sync.mu.Unlock()
+	if waiting != 1 || !sam.sync.fetchAt.IsZero() {
+		t.Errorf("%d wait; the next fetch for it is at %v", waiting, sam.sync.fetchAt)
+	}
 }
 
 // Another clone of the same machine hears of it, too.
