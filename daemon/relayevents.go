@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"slices"
 	"strconv"
@@ -22,14 +23,17 @@ type relayMail struct {
 func (r *relayRepository) take(m *wire.Events) {
 	_ = r.look() // the team may be another since; without a new one the one before is good
 	b := r.blinding()
-	opened := make([]*openedDetail, len(m.Events))
+	opened, sums := make([]*openedDetail, len(m.Events)), make([][32]byte, len(m.Events))
 	for i := range m.Events {
-		opened[i] = openEvent(b, &m.Events[i])
+		opened[i] = openDetail(b, m.Events[i].Detail)
+		if askedAbout(m.Events[i].Kind) {
+			sums[i] = sha256.Sum256(m.Events[i].Detail)
+		}
 	}
 	r.mu.Lock()
 	if r.names.blinding != b { // the team changed just now
 		for i := range m.Events {
-			opened[i] = openEvent(r.names.blinding, &m.Events[i])
+			opened[i] = openDetail(r.names.blinding, m.Events[i].Detail)
 		}
 	}
 	r.clock = relayClock{m.Now, time.Now()}
@@ -45,11 +49,11 @@ func (r *relayRepository) take(m *wire.Events) {
 		}
 		r.view.Apply(e)
 		applied = append(applied, e)
-		if opened[i] == nil && (e.Kind == gitlog.MemoryPublished || e.Kind == gitlog.Message && e.Device != r.names.device) {
+		if opened[i].with(&e) == nil && (e.Kind == gitlog.MemoryPublished || e.Kind == gitlog.Message && e.Device != r.names.device) {
 			unopened = append(unopened, e) // its key, or its device, may be of a state of the team that is still to come
 			continue
 		}
-		d, fresh := r.names.take(&e, opened[i])
+		d, fresh := r.names.take(&e, opened[i], sums[i])
 		if e.Kind == gitlog.MemoryPublished {
 			if fresh {
 				memory = append(memory, relaySegment{e, d.Segment})
@@ -100,18 +104,6 @@ func (r *relayRepository) take(m *wire.Events) {
 	r.mu.Lock()
 	r.keepEvents(applied)
 	r.mu.Unlock()
-}
-
-// openEvent opens what came sealed with an event; nil: there is nothing of it.
-func openEvent(b *gitlog.Blinding, e *arbiter.Event) *openedDetail {
-	session := e.Session
-	if e.Kind == gitlog.MemoryPublished { // it belongs to no session, and is sealed under the device's id
-		session = arbiter.Token(e.Device)
-	}
-	if o := openDetail(b, e.Detail); o != nil && o.belongs(e.Kind, session) {
-		return o
-	}
-	return nil
 }
 
 // named adds the names to an event of another machine. mu is held.

@@ -162,7 +162,7 @@ func (r *relayRepository) hearUnopened() {
 	var still []arbiter.Event
 	for i := range waiting {
 		e := &waiting[i]
-		switch opened := openEvent(b, e); {
+		switch opened := openDetail(b, e.Detail).with(e); {
 		case opened == nil:
 			still = append(still, *e)
 		case e.Kind == gitlog.Message:

@@ -24,7 +24,7 @@ type relayNames struct {
 	tokens        map[sessionKey]arbiter.Token    // of own sessions: a session keeps the one that it began with
 	sessions      map[arbiter.Token]relayDetail   // what is known of a session by its own word
 	counters      gitlog.LiveCounters             // of what was opened
-	opened        map[[32]byte]*openedDetail      // what was opened lately, by the SHA-256 of the sealed text
+	opened        map[[32]byte]*openedDetail      // what was opened lately, by the SHA-256 of the sealed text; nil: it does not open
 	sealed        map[arbiter.Token]gitlog.Millis // the last counter of an own session
 }
 
@@ -143,10 +143,13 @@ func (n *relayNames) seal(kind gitlog.EntryKind, session arbiter.Token, now gitl
 	return sealed
 }
 
-// take learns the names of an event that just came. o is what came sealed with it; nil: that does not open. Without ok it came
-// before.
-func (n *relayNames) take(e *arbiter.Event, o *openedDetail) (d relayDetail, ok bool) {
-	if o == nil || n.counters.Take(o.header) != nil {
+// take learns the names of an event that just came. o is what was sealed there, sum the SHA-256 of the sealed text where it is asked
+// about; nil: that does not open. Without ok it came before, or with another event.
+func (n *relayNames) take(e *arbiter.Event, o *openedDetail, sum [32]byte) (d relayDetail, ok bool) {
+	if askedAbout(e.Kind) {
+		n.remember(sum, o)
+	}
+	if o = o.with(e); o == nil || n.counters.Take(o.header) != nil {
 		return d, false
 	}
 	if len(e.Paths) > 0 {
@@ -184,20 +187,28 @@ func (n *relayNames) open(kind gitlog.EntryKind, session arbiter.Token, sealed [
 		return d, false
 	}
 	sum := sha256.Sum256(sealed)
-	o := n.opened[sum]
-	if o == nil {
-		if o = openDetail(n.blinding, sealed); o == nil {
-			return d, false
-		}
-		if len(n.opened) >= maxOpened {
-			clear(n.opened)
-		}
-		n.opened[sum] = o
+	o, known := n.opened[sum]
+	if !known {
+		o = openDetail(n.blinding, sealed)
+		n.remember(sum, o)
 	}
-	if !o.belongs(kind, session) {
+	if o == nil || !o.belongs(kind, session) {
 		return d, false
 	}
 	return o.detail, true
+}
+
+// askedAbout says whether what was sealed for an event of a kind is asked about again (open).
+func askedAbout(kind gitlog.EntryKind) bool {
+	return kind == gitlog.ClaimAcquired || kind == gitlog.IntentDeclared || kind == gitlog.PlanDeclared
+}
+
+// remember keeps what opening by the state of the team came to. nil, what does not open by it, is kept, too.
+func (n *relayNames) remember(sum [32]byte, o *openedDetail) {
+	if len(n.opened) >= maxOpened {
+		clear(n.opened)
+	}
+	n.opened[sum] = o
 }
 
 // openedDetail is a detail and what its signer said of it.
@@ -225,4 +236,16 @@ func openDetail(b *gitlog.Blinding, sealed []byte) *openedDetail {
 // belongs says whether a detail was sealed for what came with it.
 func (o *openedDetail) belongs(kind gitlog.EntryKind, session arbiter.Token) bool {
 	return arbiter.Token(o.header.Session) == session && carries(kind, o.header.Kind)
+}
+
+// with is what was sealed for an event; nil: there is nothing of it.
+func (o *openedDetail) with(e *arbiter.Event) *openedDetail {
+	session := e.Session
+	if e.Kind == gitlog.MemoryPublished { // it belongs to no session, and is sealed under the device's id
+		session = arbiter.Token(e.Device)
+	}
+	if o == nil || !o.belongs(e.Kind, session) {
+		return nil
+	}
+	return o
 }

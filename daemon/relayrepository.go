@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -171,7 +172,7 @@ func (r *relayRepository) look() error {
 	// What came sealed to an epoch that was not known here yet opens now.
 	found := openSnapshot(b, &snapshot)
 	r.mu.Lock()
-	r.learn(found)
+	r.learn(b, found)
 	r.mu.Unlock()
 	r.remembered()
 	return nil
@@ -380,12 +381,13 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 	}
 	var view *arbiter.View
 	var found []foundNames
+	b := r.blinding()
 	if len(data) > 0 {
 		s, err := wire.DecodeSnapshot(data)
 		if err != nil {
 			return err
 		}
-		view, found = arbiter.Restore(*s), openSnapshot(r.blinding(), s)
+		view, found = arbiter.Restore(*s), openSnapshot(b, s)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -395,7 +397,7 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 	}
 	if view != nil {
 		r.view, r.followed = view, true
-		r.learn(found)
+		r.learn(b, found)
 		r.keepSnapshot(data)
 	}
 	r.d.log.Info("the repository is open at the relay", "relay", r.link.at.address, "snapshot", len(data))
@@ -405,6 +407,9 @@ func (r *relayRepository) restore(stream wire.Stream, opened *wire.Opened) error
 // foundNames are the names that were sealed beside something in a snapshot.
 type foundNames struct {
 	detail       relayDetail
+	asked        bool          // it is asked about again, and remembered
+	sum          [32]byte      // where it is: the SHA-256 of the sealed text
+	opened       *openedDetail // what was sealed there, for whatever; nil: it does not open
 	began        arbiter.Token // the session that says of itself what is in detail; zero: it says something else
 	own          bool          // it is one of this machine
 	path, branch arbiter.Token
@@ -413,16 +418,25 @@ type foundNames struct {
 // openSnapshot opens what is sealed in a snapshot.
 func openSnapshot(b *gitlog.Blinding, s *arbiter.Snapshot) (found []foundNames) {
 	open := func(kind gitlog.EntryKind, who *arbiter.Who, path arbiter.Token, sealed []byte) {
-		if o := openDetail(b, sealed); o != nil && o.belongs(kind, who.Session) {
-			f := foundNames{detail: o.detail, path: path, branch: who.Branch}
+		if len(sealed) == 0 {
+			return
+		}
+		f := foundNames{asked: askedAbout(kind), opened: openDetail(b, sealed)}
+		if f.asked {
+			f.sum = sha256.Sum256(sealed)
+		}
+		if o := f.opened; o != nil && o.belongs(kind, who.Session) {
+			f.detail, f.path, f.branch = o.detail, path, who.Branch
 			if kind == gitlog.SessionStarted {
 				f.began, f.own = who.Session, who.Device == b.Device() && o.header.Device == b.Device()
 			}
-			found = append(found, f)
 		}
+		found = append(found, f)
 	}
 	for _, x := range slices.Backward(s.Sessions) { // of two that are one session the one that was seen last counts
 		open(gitlog.SessionStarted, &x.Who, arbiter.Token{}, x.Detail)
+		open(gitlog.IntentDeclared, &x.Who, arbiter.Token{}, x.Intent)
+		open(gitlog.PlanDeclared, &x.Who, arbiter.Token{}, x.Plan)
 	}
 	for _, x := range s.Claims {
 		open(gitlog.ClaimAcquired, &x.Who, x.Path.Own, x.Detail)
@@ -433,9 +447,12 @@ func openSnapshot(b *gitlog.Blinding, s *arbiter.Snapshot) (found []foundNames) 
 	return found
 }
 
-// learn takes over what was found in a snapshot. mu is held.
-func (r *relayRepository) learn(found []foundNames) {
+// learn takes over what was found in a snapshot by b. mu is held.
+func (r *relayRepository) learn(b *gitlog.Blinding, found []foundNames) {
 	for _, f := range found {
+		if f.asked && r.names.blinding == b { // by another state of the team it may open, or not open any more
+			r.names.remember(f.sum, f.opened)
+		}
 		if f.began != (arbiter.Token{}) {
 			r.names.sessions[f.began] = f.detail
 			if key := (sessionKey{Agent: f.detail.Agent, ID: f.detail.Session}); f.own && r.names.tokens[key] == (arbiter.Token{}) {
