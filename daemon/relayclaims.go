@@ -406,12 +406,14 @@ func (a *arbitration) here() (sessions []atWork, holdings []holding) {
 // the writes under claims that the relay gave to others.
 func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) (lost []occurrence) {
 	sessions, holdings := r.a.here()
+	var roots []string
 	for _, s := range sessions {
-		r.locate(ctx, s.Root)
+		roots = append(roots, s.Root)
 	}
 	for _, h := range holdings {
-		r.locate(ctx, h.Root)
+		roots = append(roots, h.Root)
 	}
+	r.locate(ctx, roots...)
 	var tell []arbiter.Request
 	var ask []*wire.Claim
 	var late []holding

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -96,6 +97,7 @@ func (r *relayRepository) findOverlaps(written []occurrence) {
 		}
 		roots[o.Root][o.Path] = append(roots[o.Root][o.Path], o)
 	}
+	r.locate(r.ctx, slices.Collect(maps.Keys(roots))...)
 	for root, files := range roots {
 		paths := make([]string, 0, len(files))
 		for path := range files {
@@ -142,9 +144,8 @@ func (r *relayRepository) uncommitted(root string, paths []string) []string {
 }
 
 // cross has the other machines told that a session here wrote what a session of theirs writes or wrote. Theirs is told if it has
-// uncommitted changes there, and that comes back to ours; so both hear of it, or neither.
+// uncommitted changes there, and that comes back to ours; so both hear of it, or neither. The worktree has been looked for (locate).
 func (r *relayRepository) cross(o *occurrence) {
-	r.locate(r.ctx, o.Root)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	dir := r.dirs[o.Root]
@@ -201,5 +202,6 @@ func (r *relayRepository) overlap(o occurrence, by Peer) {
 	news := awayNews(NewsUngated, &o, by)
 	news.Place = OtherMachine
 	r.tellSession(o.OtherKey, "", news)
+	r.locate(r.ctx, root)
 	r.cross(&occurrence{Event: arbiter.Event{Who: arbiter.Who{Person: session.Person}}, Key: o.OtherKey, Root: root, OnBranch: branch, Path: o.Path})
 }

@@ -648,10 +648,16 @@ func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []
 		acts, begun = nil, end
 		return true
 	}
+	var roots []string
+	for _, each := range outbox {
+		if each.happened != nil {
+			roots = append(roots, each.happened.Root)
+		}
+	}
+	r.locate(ctx, roots...)
 	for i, each := range outbox {
 		requests := []arbiter.Request{each.request}
 		if each.happened != nil {
-			r.locate(ctx, each.happened.Root)
 			if requests = r.translate(each.happened); each.late {
 				requests = r.late(each.happened, requests)
 			}
@@ -745,13 +751,19 @@ func fits(m wire.Message) (ok bool) {
 	return true
 }
 
-// locate finds the git directories of worktrees of this machine. It may ask git.
+// locate finds the git directories of worktrees of this machine. It may ask git, about one that is gone each time: so it is called once
+// for all that is to be told together.
 func (r *relayRepository) locate(ctx context.Context, roots ...string) {
+	tried := map[string]bool{"": true}
 	for _, root := range roots {
+		if tried[root] {
+			continue
+		}
+		tried[root] = true
 		r.mu.Lock()
 		known := r.dirs[root] != ""
 		r.mu.Unlock()
-		if known || root == "" {
+		if known {
 			continue
 		}
 		dir := ""
