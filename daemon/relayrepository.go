@@ -667,7 +667,9 @@ func (r *relayRepository) tellAll(ctx context.Context, conn wire.Conn, outbox []
 				if !send(i) {
 					return outbox[begun:]
 				}
-				r.post(ctx, conn, &wire.Release{Repository: r.a.id.repository, Release: release})
+				if !r.post(ctx, conn, &wire.Release{Repository: r.a.id.repository, Release: release}) {
+					return outbox[i:]
+				}
 				continue
 			}
 			acts = append(acts, q)
@@ -871,6 +873,9 @@ func (r *relayRepository) tick() {
 		head = r.names.blinding.Roster.Head
 	}
 	lacking := r.lacking && head == told
+	if conn != nil && head == told && !r.lacking && !r.telling && len(r.outbox) > 0 {
+		r.wake() // for what the relay did not answer
+	}
 	r.mu.Unlock()
 	if over {
 		r.again() // for what came without a grant

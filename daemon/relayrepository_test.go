@@ -2,11 +2,15 @@ package daemon
 
 import (
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/arbiter/wire"
 )
 
 // Git is asked once about a worktree that is gone, for all that is told together; and again for what is told later.
@@ -62,5 +66,40 @@ func TestQuietIsNotAwaitedForEver(t *testing.T) {
 		}
 		cancel()
 		synctest.Wait()
+	})
+}
+
+// deafConn is a connection on which nothing is answered.
+type deafConn struct{ wire.Conn }
+
+func (deafConn) Open(context.Context) (wire.Stream, error) { return nil, io.ErrUnexpectedEOF }
+
+// The end of a claim that the relay did not answer is told again, as all else is.
+func TestAReleaseThatIsNotAnsweredIsToldAgain(t *testing.T) {
+	t.Parallel()
+	r := &relayRepository{link: &relayLink{}, a: &arbitration{}}
+	release := relayTold{request: arbiter.Release{Claims: []arbiter.ClaimID{{1}}, Reason: arbiter.Released}}
+	if rest := r.tellAll(t.Context(), deafConn{}, []relayTold{release}); len(rest) != 1 {
+		t.Errorf("%d are told again, want 1", len(rest))
+	}
+}
+
+// What the relay did not take is told again in a while, though nothing else happens.
+func TestWhatIsOwedIsToldInAWhile(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	begin(c.ash, "one")
+	c.connected()
+	r := c.a.clones.all()[0].relay
+	r.flushed(t.Context())
+	r.mu.Lock()
+	r.lacking = false // of when sam joined
+	r.outbox = append(r.outbox, relayTold{request: arbiter.Idle{}})
+	r.mu.Unlock()
+	r.tick()
+	awaitTrue(t, "it is told", func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return len(r.outbox) == 0 && !r.telling
 	})
 }
