@@ -293,8 +293,14 @@ func TestWhatIsToldAgain(t *testing.T) {
 	} {
 		r := &relayRepository{told: make(chan struct{}), more: make(chan struct{}, 1)}
 		written := occurrence{Event: arbiter.Event{Kind: gitlog.FileWritten}}
-		r.outbox = []relayTold{{happened: &written}, {request: arbiter.Idle{}}}
+		untold := crossing{arbiter.Token{1}, arbiter.Token{2}, arbiter.Token{3}}
+		r.crossed = map[crossing]bool{untold: true, {}: true}
+		r.outbox = []relayTold{{happened: &written}, {request: arbiter.Idle{}}, {request: arbiter.Write{Who: arbiter.Who{Session: untold.own},
+			Wants: []arbiter.Want{{Path: arbiter.Path{Own: untold.path}}}, Late: true, Crosses: untold.other}}}
 		r.shut(c.err)
+		if r.crossed[untold] || len(r.crossed) != 1 {
+			t.Errorf("%s: the overlaps that are told are %v", what, r.crossed)
+		}
 		if len(r.missed) != c.kept || len(r.outbox) != 0 {
 			t.Errorf("%s: %d events are kept, want %d", what, len(r.missed), c.kept)
 		}

@@ -216,10 +216,13 @@ func (r *relayRepository) shut(err error) (lasted time.Duration) {
 		r.problem = problemOf(err)
 	}
 	// What happened is told when it is opened again, late, unless it is just that of which the relay says that it is none. What the
-	// relay was asked for goes by what is so then.
+	// relay was asked for goes by what is so then; of an overlap that it was not told it may be told when that comes up again.
 	for _, each := range r.outbox {
 		if each.happened != nil && r.problem.code != wire.Malformed {
 			r.miss(*each.happened)
+		}
+		if w, ok := each.request.(arbiter.Write); ok && w.Crosses != (arbiter.Token{}) {
+			delete(r.crossed, crossing{w.Who.Session, w.Crosses, w.Wants[0].Path.Own})
 		}
 	}
 	r.outbox = nil
