@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -47,12 +48,20 @@ type terminal struct {
 	unsent  bool          // guarded by mu: a text stands in the line whose Enter is still to be typed
 }
 
-var errEnded = errors.New("the program has ended")
+var (
+	errEnded = errors.New("the program has ended")
+	errDeaf  = errors.New("the program reads no keys; wait until it does")
+)
 
 // startTerminal runs a command in a terminal of its own. The process leads a session, and a group.
 func startTerminal(command *exec.Cmd) (*terminal, error) {
 	file, err := pty.StartWithSize(command, &pty.Winsize{Rows: terminalRows, Cols: terminalColumns})
 	if err != nil {
+		return nil, err
+	}
+	if file, err = pollable(file); err != nil {
+		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+		_ = command.Wait()
 		return nil, err
 	}
 	t := &terminal{pty: file, process: command.Process, ended: make(chan struct{}), wake: make(chan struct{}, 1), more: make(chan struct{})}
@@ -78,11 +87,37 @@ func startTerminal(command *exec.Cmd) (*terminal, error) {
 		case <-timer.C:
 		}
 		_ = t.signal(syscall.SIGKILL)
+		timer.Reset(endTime)
+		select {
+		case <-read: // nobody of the group is left
+		case <-timer.C: // who left the group holds the terminal
+		}
 		_ = file.Close()
 		<-read
 		close(t.ended)
 	}()
 	return t, nil
+}
+
+// pollable returns a file in the place of another, which it closes, of which a read or a write that is under way ends once it is
+// closed, or its deadline is over. Package pty takes the descriptor out of its file, which makes that one wait in the kernel: for as
+// long as somebody holds the other end of the terminal, as a program does that left its session.
+func pollable(file *os.File) (*os.File, error) {
+	defer file.Close()
+	syscall.ForkLock.RLock()
+	fd, err := syscall.Dup(int(file.Fd()))
+	if err == nil {
+		syscall.CloseOnExec(fd)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, os.NewSyscallError("dup", err)
+	}
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		_ = syscall.Close(fd)
+		return nil, os.NewSyscallError("fcntl", err)
+	}
+	return os.NewFile(uintptr(fd), file.Name()), nil
 }
 
 // signal sends a signal to all of the program's group.
@@ -146,10 +181,13 @@ func isReply(keys []byte) bool {
 }
 
 func (t *terminal) write(keys []byte) error {
-	_ = t.pty.SetWriteDeadline(time.Now().Add(typeTime)) // where it cannot be set, a program that reads nothing is waited for
+	_ = t.pty.SetWriteDeadline(time.Now().Add(typeTime)) // fails where it is closed, as the write does
 	_, err := t.pty.Write(keys)
-	if errors.Is(err, os.ErrClosed) {
+	switch {
+	case errors.Is(err, os.ErrClosed):
 		return errEnded
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return errDeaf
 	}
 	return err
 }
@@ -212,7 +250,16 @@ func (t *terminal) resize(rows, columns int) error {
 	if rows < 1 || columns < 1 || rows > maxSide || columns > maxSide {
 		return refusef("a terminal has 1 to %d rows and columns", maxSide)
 	}
-	return pty.Setsize(t.pty, &pty.Winsize{Rows: uint16(rows), Cols: uint16(columns)})
+	conn, err := t.pty.SyscallConn() // pty.Setsize would make it wait in the kernel; see pollable
+	if err != nil {
+		return err
+	}
+	if conn.Control(func(fd uintptr) {
+		err = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(rows), Col: uint16(columns)})
+	}) != nil {
+		return errEnded
+	}
+	return err
 }
 
 // end ends the program and its group, and returns once they have ended.

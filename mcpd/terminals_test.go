@@ -324,6 +324,73 @@ func TestATerminalEndsWithItsGroup(t *testing.T) {
 	}
 }
 
+// A program that left its session holds the terminal and hears no signal: whoever ends the terminal does not wait for it.
+func TestATerminalEndsWithoutWhoLeftIt(t *testing.T) {
+	t.Parallel()
+	setsid, err := exec.LookPath("setsid")
+	if err != nil {
+		t.Skip(err)
+	}
+	term, err := startTerminal(exec.Command("/bin/sh", "-c", setsid+` sh -c 'echo begun $$ begun; exec sleep 600' & exec cat`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var child int
+	for child == 0 {
+		text, _, more := term.since(0)
+		if n, _ := fmt.Sscanf(string(text), "begun %d begun", &child); n == 0 {
+			<-more
+		}
+	}
+	t.Cleanup(func() { _ = syscall.Kill(child, syscall.SIGKILL) })
+	if err := term.resize(30, 90); err != nil {
+		t.Error(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		term.end()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Fatal("the terminal does not end")
+	}
+	if err := syscall.Kill(child, 0); err != nil {
+		t.Errorf("what left it does not run, and this shows nothing: %v", err)
+	}
+	if err := term.resize(20, 80); err != errEnded {
+		t.Errorf("a terminal that ended is resized: %v", err)
+	}
+}
+
+// Keys for a program that reads none are not waited for without end.
+func TestKeysForAProgramThatReadsNone(t *testing.T) {
+	t.Parallel()
+	term, err := startTerminal(exec.Command("/bin/sh", "-c", "stty raw -echo; echo begun; exec sleep 600"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.end()
+	for {
+		text, _, more := term.since(0)
+		if strings.Contains(string(text), "begun") {
+			break
+		}
+		<-more
+	}
+	pressed := make(chan error, 1)
+	go func() { pressed <- term.press(make([]byte, maxKeys)) }()
+	select {
+	case err := <-pressed:
+		if err != errDeaf {
+			t.Errorf("typed: %v", err)
+		}
+	case <-time.After(patience):
+		t.Fatal("the keys are waited for")
+	}
+}
+
 // isZombie reports whether a process has ended and nobody has asked how: whoever inherited it may never do.
 func isZombie(process int) bool {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", process))
