@@ -304,6 +304,7 @@ func (s *Server) remove(id string) ([]string, error) {
 		return nil, err
 	}
 	for _, each := range gone {
+		s.stop(each) // one that was started until it was forgotten
 		s.connections.forget(each)
 		s.host.Forget(each)
 		s.removeConfig(each)

@@ -213,20 +213,37 @@ func (s *Server) run(id string, environ []string, fresh bool) error {
 	if err != nil {
 		return err
 	}
+	var before seen
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alive == nil {
-		return errClosed
-	}
-	t, err := startTerminal(command)
-	if err != nil {
-		return refusef("%s cannot be started: %v", id, err)
-	}
-	r := &running{terminal: t, resumed: resume}
-	s.terminals[id], s.environs[id], s.starts = r, environ, append(s.starts, now)
-	if a := s.agents[id]; a != nil {
+	a := s.agents[id]
+	if a != nil { // first: what it says of itself once it runs is to stand
+		before = a.seen
 		a.State, a.Registered, a.changed = "", false, true
 	}
+	s.mu.Unlock()
+	t, err := startTerminal(command) // without mu, for which hooks wait
+	if err != nil {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if a != nil && a.State == "" && !a.Registered {
+			a.State, a.Registered = before.State, before.Registered
+		}
+		return refusef("%s cannot be started: %v", id, err)
+	}
+	s.mu.Lock()
+	if s.alive != ctx || a == nil || s.agents[id] != a { // what was so when it began is not so any more
+		closed := s.alive != ctx
+		s.mu.Unlock()
+		t.end()
+		if closed {
+			return errClosed
+		}
+		return refusef("there is no agent %s any more", id)
+	}
+	defer s.mu.Unlock()
+	r := &running{terminal: t, resumed: resume}
+	s.terminals[id], s.environs[id], s.starts = r, environ, append(s.starts, now)
+	s.stirred(a)
 	s.loops.Go(func() { s.attend(ctx, id, r) })
 	s.host.Log().Info("an agent begins", "agent", id, "type", of.Type, "resumed", resume)
 	return nil
@@ -404,6 +421,8 @@ func (s *Server) stopAll() {
 	for range all {
 		<-done
 	}
+	s.starting.Lock() // whoever is starting one sees that it closes, and ends it
+	defer s.starting.Unlock()
 }
 
 // terminalOf returns the terminal in which an agent runs.
