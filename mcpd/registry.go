@@ -198,7 +198,9 @@ func (s *Server) find(id string) (agent, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.agents[id]; a != nil {
-		return *a, true
+		out := *a
+		out.Metadata, out.Subagents = maps.Clone(a.Metadata), maps.Clone(a.Subagents) // which change in their place
+		return out, true
 	}
 	return agent{}, false
 }
