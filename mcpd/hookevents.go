@@ -103,9 +103,7 @@ func (s *Server) serveRegisterEvent(w http.ResponseWriter, req *http.Request) {
 	}
 	s.mu.Lock()
 	if a := s.agents[e.AgentID]; a != nil {
-		if session := cmp.Or(e.SessionID, e.text("session_id")); session != "" {
-			s.bind(a, daemon.SessionKey{Agent: e.Agent, ID: session})
-		}
+		s.claim(a, daemon.SessionKey{Agent: e.Agent, ID: cmp.Or(e.SessionID, e.text("session_id"))})
 		a.Registered, a.State, a.changed = true, idle, true
 		a.tell(e)
 		s.stirred(a)
@@ -152,9 +150,7 @@ func (s *Server) serveStatusEvent(w http.ResponseWriter, req *http.Request) {
 	}
 	s.mu.Lock()
 	if a := s.agents[e.AgentID]; a != nil {
-		if session != "" {
-			s.bind(a, daemon.SessionKey{Agent: e.Agent, ID: session})
-		}
+		s.claim(a, daemon.SessionKey{Agent: e.Agent, ID: session})
 		switch {
 		case state != "":
 			if state == awaitingInput && a.State != state {
@@ -172,6 +168,13 @@ func (s *Server) serveStatusEvent(w http.ResponseWriter, req *http.Request) {
 	}
 	s.mu.Unlock()
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// claim makes a session, which an event names, and an agent one; one that is another agent's stays so. mu is held.
+func (s *Server) claim(a *agent, key daemon.SessionKey) {
+	if key.ID != "" && s.mayBind(a, key) {
+		s.bind(a, key)
+	}
 }
 
 // tell puts what an event says into the agent's metadata. mu is held.

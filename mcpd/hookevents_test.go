@@ -2,12 +2,14 @@ package mcpd
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"knoot.dev/knoot/daemon"
 	"knoot.dev/knoot/daemon/socket"
 )
 
@@ -139,6 +141,65 @@ func TestRegisterRoute(t *testing.T) {
 	m.address()
 	if of, _ := m.server.find("alice"); of.Session.ID != "second" || of.Metadata["session_id"] != "second" || of.Metadata["model"] != "m" {
 		t.Errorf("resumed, alice is %+v", of.seen)
+	}
+}
+
+// A session is one agent's: another that names it as its own is heard of itself, and the session stays whose it is.
+func TestAnotherAgentsSession(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	both := m.members("alice", "bob")
+	alices := daemon.SessionKey{Agent: "claude", ID: "alices-session"}
+	is := func(want string) {
+		t.Helper()
+		if of, known := m.server.AgentOf(alices); !known || of.ID != want {
+			t.Errorf("the session is %q, want %s", of.ID, want)
+		}
+	}
+	m.hook(socket.Hook{Session: alices.ID, Event: "SessionStart", Source: "startup", Name: "alice"})
+	for route, body := range map[string]string{"register": `"source":"startup","session_id":"alices-session"`, "status": `"status":"running","session_id":"alices-session"`} {
+		if answer := m.event(route, both[1].secret, `{"agent_id":"bob",`+body+`}`); answer.status >= 300 {
+			t.Errorf("%s: %+v", route, answer)
+		}
+		is("alice")
+	}
+	m.event("status", both[1].secret, `{"agent_id":"bob","status":"running","session_id":"bobs-session"}`)
+	is("alice")
+	// Its hooks say whose it is. Who was it before is it no more, and takes it from nobody later.
+	m.hook(socket.Hook{Session: alices.ID, Event: "UserPromptSubmit", Prompt: "x", Name: "bob"})
+	is("bob")
+	if of, _ := m.server.find("alice"); of.Session.ID != "" {
+		t.Errorf("alice is still %+v", of.Session)
+	}
+	m.event("status", both[0].secret, `{"agent_id":"alice","status":"running","session_id":"another-session"}`)
+	is("bob")
+	m.must(AgentRequest{Do: "rm", Agent: "alice"})
+	is("bob")
+}
+
+// What is told of an agent while hooks speak of it is of its own; the race detector sees where it is not.
+func TestAnAgentIsShownWhileItIsHeard(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0]
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 200 {
+			m.server.mu.Lock()
+			m.server.agents["alice"].tell(&hookEvent{Agent: "claude", Payload: map[string]any{"model": fmt.Sprint(i)}})
+			m.server.mu.Unlock()
+		}
+	}()
+	for range 200 {
+		of, _ := m.server.find(alice.id)
+		_ = of.status()
+	}
+	<-done
+	before, _ := m.server.find(alice.id)
+	m.event("status", alice.secret, `{"agent_id":"alice","status":"idle","payload":{"model":"new"}}`)
+	if before.Metadata["model"] != "199" {
+		t.Errorf("what was found before an event has the model %q", before.Metadata["model"])
 	}
 }
 

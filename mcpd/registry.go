@@ -112,11 +112,30 @@ func (a *agent) mayBe(key daemon.SessionKey) bool {
 	return !a.Terminal || !isHooked(a.Type) || a.Type == key.Agent
 }
 
-// bind makes a session and an agent one. mu is held.
+// mayBind says whether an agent may say that a session is it: not one that is another agent. mu is held.
+func (s *Server) mayBind(a *agent, key daemon.SessionKey) bool {
+	of := s.bound[key]
+	return of == "" || of == a.ID
+}
+
+// unbind takes an agent's session from it, where it is the agent's. mu is held.
+func (s *Server) unbind(a *agent) {
+	if s.bound[a.Session] == a.ID {
+		delete(s.bound, a.Session)
+	}
+}
+
+// bind makes a session and an agent one. Another agent that was the session is so no more. mu is held.
 func (s *Server) bind(a *agent, key daemon.SessionKey) {
 	if a.Session != key {
-		delete(s.bound, a.Session)
+		s.unbind(a)
 		a.Session, a.State, a.changed = key, "", true
+	}
+	if old := s.agents[s.bound[key]]; old != nil && old != a {
+		old.Session, old.changed = daemon.SessionKey{}, true
+		if old.State != deactivated {
+			old.State = "" // what its hooks say is the other's now
+		}
 	}
 	if v := s.visits[key]; v != nil {
 		a.State = v.state
@@ -283,8 +302,8 @@ func (s *Server) bindSession(a *agent, id string) error {
 		return nil
 	}
 	key := daemon.SessionKey{Agent: of.Type, ID: id} // its hooks are still to come, or it has none
-	if other := s.bound[key]; other != "" && other != a.ID {
-		return refusef("that session is %s", other)
+	if !s.mayBind(of, key) {
+		return refusef("that session is %s", s.bound[key])
 	}
 	s.bind(of, key)
 	return nil
@@ -329,7 +348,7 @@ func (s *Server) apply(r *record) {
 	}
 	if r.Seen != nil {
 		if a := s.agents[r.Seen.ID]; a != nil {
-			delete(s.bound, a.Session)
+			s.unbind(a)
 			a.seen = r.Seen.seen
 			if a.Session != (daemon.SessionKey{}) {
 				s.bound[a.Session] = a.ID
@@ -344,7 +363,7 @@ func (s *Server) apply(r *record) {
 	}
 	for _, id := range r.Closed {
 		if a := s.agents[id]; a != nil {
-			delete(s.bound, a.Session)
+			s.unbind(a)
 		}
 		delete(s.agents, id)
 		delete(s.graphs, id)
