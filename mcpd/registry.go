@@ -3,6 +3,7 @@ package mcpd
 import (
 	"cmp"
 	"crypto/rand"
+	"crypto/subtle"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -45,8 +46,11 @@ func checkName(name string) error {
 	return nil
 }
 
+// secretLength is how long a secret is, in hexadecimal digits.
+const secretLength = 64
+
 func newSecret() string {
-	secret := make([]byte, 32)
+	secret := make([]byte, secretLength/2)
 	_, _ = rand.Read(secret)
 	return hex.EncodeToString(secret)
 }
@@ -127,15 +131,15 @@ func (s *Server) unbind(a *agent) {
 
 // bind makes a session and an agent one. Another agent that was the session is so no more. mu is held.
 func (s *Server) bind(a *agent, key daemon.SessionKey) {
-	if a.Session != key {
-		s.unbind(a)
-		a.Session, a.State, a.changed = key, "", true
-	}
 	if old := s.agents[s.bound[key]]; old != nil && old != a {
 		old.Session, old.changed = daemon.SessionKey{}, true
 		if old.State != deactivated {
 			old.State = "" // what its hooks say is the other's now
 		}
+	}
+	if a.Session != key {
+		s.unbind(a)
+		a.Session, a.State, a.changed = key, "", true
 	}
 	if v := s.visits[key]; v != nil {
 		a.State = v.state
@@ -193,10 +197,13 @@ func (s *Server) isPerson(secret string) bool {
 
 // agentWith returns the id of the agent whose secret this is; "": nobody's.
 func (s *Server) agentWith(secret string) (id string) {
+	if len(secret) != secretLength {
+		return "" // without mu, for which hooks wait, as anybody may ask this
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.agents {
-		if same(secret, a.Secret) {
+		if subtle.ConstantTimeCompare([]byte(secret), []byte(a.Secret)) == 1 {
 			id = a.ID
 		}
 	}
