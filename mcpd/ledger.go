@@ -16,7 +16,7 @@ import (
 const (
 	// ledgerName is the file of what must not be forgotten, in the daemon's state.
 	ledgerName = "coordination"
-	// ledgerRewrite is the size at which it is written anew.
+	// ledgerRewrite is the least size at which it is written anew.
 	ledgerRewrite = 4 << 20
 	// tokenName is the file of the person's secret, in their ~/.knoot.
 	tokenName = "mcp.token"
@@ -94,7 +94,7 @@ func (s *Server) flush() {
 	if s.ledger == nil {
 		return
 	}
-	if s.ledger.Size() >= ledgerRewrite {
+	if s.ledger.Size() >= max(ledgerRewrite, 2*s.shrunk) {
 		s.rewrite()
 		return
 	}
@@ -106,6 +106,7 @@ func (s *Server) flush() {
 	}
 	if err := s.ledger.Append(records...); err != nil {
 		s.host.Log().Error("what is known of agents is not kept", "error", err)
+		s.again(records)
 	}
 }
 
@@ -127,6 +128,23 @@ func (s *Server) rewrite() {
 	s.mu.Unlock()
 	if err := s.ledger.Rewrite(records); err != nil {
 		s.host.Log().Error("what is known of agents cannot be written anew", "error", err)
+		s.again(records)
+		return
+	}
+	s.shrunk = s.ledger.Size()
+}
+
+// again has the next flush keep what was seen, which could not be written.
+func (s *Server) again(records []*record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range records {
+		if r.Seen == nil {
+			continue
+		}
+		if a := s.agents[r.Seen.ID]; a != nil {
+			a.changed = true
+		}
 	}
 }
 

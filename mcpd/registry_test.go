@@ -200,3 +200,48 @@ func TestAgentsSurviveTheDaemon(t *testing.T) {
 		t.Errorf("the secret is in the log: %v", err)
 	}
 }
+
+// A ledger of which most lives is not written anew at each tick.
+func TestTheLedgerIsWrittenAnewWhenItHasDoubled(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.members("alice")
+	text := strings.Repeat("x", 64<<10)
+	tasks := make([]Task, ledgerRewrite/len(text)+1)
+	for i := range tasks {
+		tasks[i].Goal = text
+	}
+	s := m.server
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	s.graphs["alice"] = &graph{tasks: tasks}
+	s.agents["alice"].State = idle
+	s.mu.Unlock()
+	s.rewrite()
+	size := s.ledger.Size()
+	if size < ledgerRewrite {
+		t.Fatalf("it has %d bytes, too few to show anything", size)
+	}
+	see := func() {
+		s.mu.Lock()
+		s.agents["alice"].changed = true
+		s.mu.Unlock()
+		s.writing.Unlock()
+		s.flush()
+		s.writing.Lock()
+	}
+	see() // what was so before: written anew, it is as large as it was
+	if s.ledger.Size() <= size {
+		t.Errorf("it had %d bytes and has %d: it was written anew", size, s.ledger.Size())
+	}
+	for s.ledger.Size() < 2*size {
+		if err := s.keep(&record{Graph: &graphRecord{Owner: "alice", Tasks: tasks}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	see()
+	if s.ledger.Size() >= 2*size {
+		t.Errorf("it has doubled from %d bytes, and has %d still", size, s.ledger.Size())
+	}
+}

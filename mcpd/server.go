@@ -55,6 +55,7 @@ type Server struct {
 	// before mu, and hooks never wait for it.
 	writing sync.Mutex
 	ledger  *daemon.Ledger[record] // guarded by writing; nil: not open
+	shrunk  int64                  // guarded by writing: the ledger's size when it was written anew last, in bytes
 
 	starting sync.Mutex // held while an agent is started; taken before mu
 
