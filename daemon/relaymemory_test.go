@@ -176,9 +176,7 @@ func TestWhatNeverOpensIsFetchedForOnce(t *testing.T) {
 		return sam.sync.fetched
 	}
 	before := fetched()
-	sam.relay.mu.Lock()
-	sam.relay.lacking = false // of when sam joined
-	sam.relay.mu.Unlock()
+	lacksNothing(t, sam.relay)
 	sam.relay.await([]arbiter.Event{{Kind: gitlog.Message, Detail: []byte("sealed for nobody")}})
 	awaitTrue(t, "it is fetched for", func() bool { return fetched().After(before) })
 	sam.sync.running.Lock() // it cannot fetch

@@ -883,41 +883,59 @@ func (r *relayRepository) tick() {
 	if over {
 		r.again() // for what came without a grant
 	}
-	if lacking {
-		r.behind()
-	}
 	r.tidy()
-	if conn == nil || head == told || !r.link.answers(conn) {
-		return
+	switch {
+	case lacking:
+		r.link.work(func() { r.compareRoster(conn, head) })
+	case conn != nil && head != told && r.link.answers(conn):
+		r.link.work(func() { r.showRoster(conn, head) })
 	}
-	r.link.work(func() { r.showRoster(conn, head) })
 }
 
 // showRoster has the relay take over a newer roster, and asks for all claims again: their tokens may be others.
 func (r *relayRepository) showRoster(conn wire.Conn, head gitlog.RosterHead) {
-	if err := r.offerRoster(conn, head); err != nil {
+	opened, err := r.offerRoster(conn, head)
+	if err != nil {
 		r.refused(err)
 		return
 	}
 	r.mu.Lock()
-	r.head, r.lacking = head, false
+	r.head, r.lacking = head, opened.Head.Seq > head.Seq
 	r.mu.Unlock()
 	r.tellMissed(nil, r.assert(r.ctx, conn, true))
 	r.wake() // for what was not taken before
 }
 
-func (r *relayRepository) offerRoster(conn wire.Conn, head gitlog.RosterHead) error {
+// compareRoster finds out whether the relay has a newer roster than this machine, and fetches that if so: a change of the team may have
+// been this machine's own, and what git brings may be here by now.
+func (r *relayRepository) compareRoster(conn wire.Conn, head gitlog.RosterHead) {
+	if !r.link.answers(conn) {
+		r.behind()
+		return
+	}
+	opened, err := r.offerRoster(conn, head) // it fetches a newer one
+	if err != nil || opened.Head.Seq > head.Seq {
+		return
+	}
+	r.mu.Lock()
+	if r.head == head {
+		r.lacking = false
+	}
+	r.mu.Unlock()
+	r.wake() // for what was not taken before
+}
+
+func (r *relayRepository) offerRoster(conn wire.Conn, head gitlog.RosterHead) (*wire.Opened, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, openTime)
 	defer cancel()
 	stream, err := conn.Open(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer stream.Close()
 	defer context.AfterFunc(ctx, func() { stream.Reset(0) })()
 	if err := stream.Send(wire.Encode(&wire.Roster{Repository: r.a.id.repository, Head: head})); err != nil {
-		return err
+		return nil, err
 	}
-	_, err = r.meet(ctx, stream, head)
-	return err
+	return r.meet(ctx, stream, head)
 }

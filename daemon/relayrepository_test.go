@@ -11,6 +11,7 @@ import (
 
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/wire"
+	"knoot.dev/knoot/gitlog"
 )
 
 // Git is asked once about a worktree that is gone, for all that is told together; and again for what is told later.
@@ -92,8 +93,8 @@ func TestWhatIsOwedIsToldInAWhile(t *testing.T) {
 	c.connected()
 	r := c.a.clones.all()[0].relay
 	r.flushed(t.Context())
+	lacksNothing(t, r)
 	r.mu.Lock()
-	r.lacking = false // of when sam joined
 	r.outbox = append(r.outbox, relayTold{request: arbiter.Idle{}})
 	r.mu.Unlock()
 	r.tick()
@@ -102,4 +103,27 @@ func TestWhatIsOwedIsToldInAWhile(t *testing.T) {
 		defer r.mu.Unlock()
 		return len(r.outbox) == 0 && !r.telling
 	})
+}
+
+// lacksNothing waits until a machine knows that the relay has no newer state of the team: the last change of it came by now.
+func lacksNothing(t *testing.T, r *relayRepository) {
+	t.Helper()
+	awaitTrue(t, "the relay has no newer roster", func() bool {
+		r.tick()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return !r.lacking && r.names.blinding != nil && r.head == r.names.blinding.Roster.Head
+	})
+}
+
+// A change of the team is fetched for until it is here, and not any longer.
+func TestAChangeOfTheTeamIsFetchedForOnce(t *testing.T) {
+	h := newRelayHost(t)
+	c := newCrew(t, h.address, h.pin)
+	c.connected()
+	for _, d := range []*daemon{c.a, c.s} {
+		r := d.clones.all()[0].relay
+		r.takeOurs(&arbiter.Event{Kind: gitlog.RosterChanged}) // which the relay tells all, whoever showed it
+		lacksNothing(t, r)
+	}
 }
