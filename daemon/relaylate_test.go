@@ -228,18 +228,23 @@ func TestWhatHappensWithoutTheRelayIsToldLate(t *testing.T) {
 	}
 
 	// How it was told.
-	got := map[string][]bool{} // late, by what
-	for _, e := range a.heard(t) {
-		if e.Order.Compare(gap) <= 0 || e.Device != s.names.device {
-			continue
+	var got map[string][]bool // late, by what
+	listen := func() bool {
+		got = map[string][]bool{}
+		for _, e := range a.heard(t) {
+			if e.Order.Compare(gap) <= 0 || e.Device != s.names.device {
+				continue
+			}
+			a.mu.Lock()
+			o := a.named(e, relayDetail{})
+			a.mu.Unlock()
+			what := map[gitlog.EntryKind]string{gitlog.SessionStarted: "started", gitlog.SessionEnded: "ended", gitlog.IntentDeclared: "intent",
+				gitlog.FileWritten: "wrote", gitlog.ClaimAcquired: "claimed", gitlog.UngatedWrite: "crossed"}[e.Kind]
+			got[o.Key.ID+" "+what+" "+o.Path] = append(got[o.Key.ID+" "+what+" "+o.Path], e.Late)
 		}
-		a.mu.Lock()
-		o := a.named(e, relayDetail{})
-		a.mu.Unlock()
-		what := map[gitlog.EntryKind]string{gitlog.SessionStarted: "started", gitlog.SessionEnded: "ended", gitlog.IntentDeclared: "intent",
-			gitlog.FileWritten: "wrote", gitlog.ClaimAcquired: "claimed", gitlog.UngatedWrite: "crossed"}[e.Kind]
-		got[o.Key.ID+" "+what+" "+o.Path] = append(got[o.Key.ID+" "+what+" "+o.Path], e.Late)
+		return len(got["two wrote src/last-of-sam.js"]) > 0
 	}
+	awaitTrue(t, "the last that one machine did is heard on the other", listen)
 	for what, want := range map[string]string{
 		"three started ": "late", "three intent ": "late", "three claimed src/cart.js": "late", "three wrote src/cart.js": "late",
 		"four started ": "late", "four wrote src/gone.js": "late", "four ended ": "late",
