@@ -279,10 +279,10 @@ func (p *payload) keep() {
 	}
 }
 
-// machineTurn reports whether nobody typed the prompt: an agent is also prompted by its own schedule, and when a subagent
-// of the background has ended, which only the text shows.
+// machineTurn reports whether nobody typed the prompt: an agent is also prompted by its own schedule, when a subagent of the
+// background has ended, and when it has mail, which only the text shows.
 func machineTurn(prompt, source string) bool {
-	return strings.HasPrefix(prompt, "<task-notification>") || source != "" && source != "user" && source != "sdk"
+	return strings.HasPrefix(prompt, "<task-notification>") || strings.TrimSpace(prompt) == socket.Nudge || source != "" && source != "user" && source != "sdk"
 }
 
 func tasks(s *scanner) ([]socket.Task, error) {

@@ -102,6 +102,7 @@ func TestMachineTurns(t *testing.T) {
 		{"hello", "system", true}, {"hello", "loop_wakeup", true}, {"hello", "of a later version", true},
 		{"<task-notification>\n", "", true}, {"<task-notification>\n", "user", true},
 		{"what is <task-notification>?", "", false}, {"", "", false},
+		{socket.Nudge, "", true}, {socket.Nudge + "\n", "user", true}, {"what is this: " + socket.Nudge, "", false},
 	} {
 		if got := machineTurn(c.prompt, c.source); got != c.want {
 			t.Errorf("%+v: %v", c, got)

@@ -45,7 +45,7 @@ func standIn(args []string) {
 		case line == "plan":
 			s.call("plan-tasks", `"tasks":[{"id":"parse","goal":"parse dates","assignee":"bob"},{"id":"docs","goal":"say so","dependsOn":["parse"]}]`)
 			s.call("dispatch-task", `"taskId":"parse"`)
-		case line == nudgeText:
+		case line == socket.Nudge:
 			s.readMail()
 		}
 		s.hook(socket.Hook{Event: "Stop", PromptID: line})

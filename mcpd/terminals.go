@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
 )
 
 const (
@@ -25,8 +26,6 @@ const (
 	startsIn   = time.Minute
 	// maxDepth is how far from a person an agent may be that agents made: one that a person made is 0.
 	maxDepth = 3
-	// nudgeText is typed to an idle agent that has mail. It says nothing of what is in it.
-	nudgeText = "You have mail: read it with knoot's check-messages tool. If there is none, go on with your work."
 	// nudgeAgain is after how long a nudge that nothing came of hinders the next one no more.
 	nudgeAgain = 30 * time.Second
 	// firstNudge is how long a program that has just begun has to look at its terminal.
@@ -335,7 +334,7 @@ func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration
 	if wait, forever := r.quiet(); wait > 0 || forever {
 		return wait
 	}
-	said, err := r.say(ctx, nudgeText, func() bool {
+	said, err := r.say(ctx, socket.Nudge, func() bool {
 		_, begun := r.quiet()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -123,7 +123,7 @@ func (m *machine) input(id string, want int, what string) {
 }
 
 // heardNudge is what the stand-in prints when it is nudged.
-var heardNudge = fmt.Sprintf("heard %q", nudgeText)
+var heardNudge = fmt.Sprintf("heard %q", socket.Nudge)
 
 func TestTwoAgentsCarryATask(t *testing.T) {
 	t.Parallel()
@@ -178,7 +178,7 @@ func TestNudges(t *testing.T) {
 	m.hookOf("bob", "Stop")
 	carol.send("bob", "four")
 	time.Sleep(quietTime + 500*time.Millisecond) // nothing is to happen, and only time can show it
-	if n := strings.Count(m.screen("bob"), heardNudge); n != 2 || strings.Contains(m.screen("bob"), "go on"+nudgeText[:3]) {
+	if n := strings.Count(m.screen("bob"), heardNudge); n != 2 || strings.Contains(m.screen("bob"), "go on"+socket.Nudge[:3]) {
 		t.Errorf("nudged at a bad time:\n%s", m.screen("bob"))
 	}
 	m.keys("bob", "\r")

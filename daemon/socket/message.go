@@ -7,6 +7,9 @@ package socket
 
 import "encoding/json"
 
+// Nudge is what is typed to an idle agent that has mail. It says nothing of what is in it, and it is no prompt of a person's.
+const Nudge = "You have mail: read it with knoot's check-messages tool. If there is none, go on with your work."
+
 // Request is one question to the daemon: a line of JSON on the socket, answered by one line of JSON.
 type Request struct {
 	Op      string          `json:"op"`             // hook, hello, remember, cache, plan, confirm, forget, sync, team, accept, msg, inbox, stop, handover
