@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,10 +26,13 @@ func (c *console) demoCommand() *ffcli.Command {
 	return command(manual{
 		name: "demo", usage: "[--relay]", short: "Show what knoot does, with three people in a throw-away folder",
 		long: `It makes a host repository and three clones, each of a person with keys of their own,
-plays the hooks of agents through the real executables, and checks all that it shows: it exits 1 if anything is not so.
-Nothing of yours is read or changed.`,
+plays the hooks of agents through the real executables, has knoot run two stand-ins for agents, and checks all that it shows:
+it exits 1 if anything is not so. Nothing of yours is read or changed.`,
 		example: "knoot demo\nknoot demo --relay",
 	}, flags, func(ctx context.Context, args []string) error {
+		if config := c.getenv("KNOOT_MCP_CONFIG"); config != "" && slices.Equal(args, []string{standInWord}) {
+			return c.standIn(ctx, config)
+		}
 		if err := noArguments("demo", args); err != nil {
 			return err
 		}
@@ -57,6 +62,8 @@ type scene struct {
 func (c *console) demo(ctx context.Context, withRelay bool) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoTime)
 	defer cancel()
+	ctx, unheard := signal.NotifyContext(ctx, syscall.SIGHUP) // the terminal is closed
+	defer unheard()
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("cannot tell where knoot is: %w", err)
@@ -87,8 +94,11 @@ func (c *console) demo(ctx context.Context, withRelay bool) (err error) {
 		scenes, next = s.relayScenes(), "docs/self-hosting.md is the walk-through for a relay of your own."
 	}
 	for i, scene := range scenes {
-		fmt.Fprintf(c.stdout, "%s\n\n", c.bold(fmt.Sprintf("%d. %s", i+1, scene.title)))
+		fmt.Fprintf(c.stdout, "%s\n\n", c.bold(strings.Join(wrap(fmt.Sprintf("%d. %s", i+1, scene.title), helpWidth), "\n   ")))
 		if err := scene.play(ctx); err != nil {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				err = errors.New("it was interrupted, and what ran has ended") // whatever did not come because of that
+			}
 			return fmt.Errorf("the demo stopped at step %d: %w", i+1, err)
 		}
 		fmt.Fprintln(c.stdout)
@@ -107,6 +117,7 @@ func (s *theatre) scenes() []scene {
 		{"Sam changes the file, without any agent, and pushes.", s.change},
 		{"Priya's next agent is told the fact, that it may be stale, and who changed the file.", s.briefPriya},
 		{"Two of Priya's agents are about to change one file. The second is refused, and told when it is free.", s.contend},
+		{"Two agents that knoot runs share work out: a plan, a nudge, a message.", s.shareOut},
 		{"Ash joins by a key, reads, and leaves. What is written after stays closed to Ash's keys.", s.leave},
 	}
 }
@@ -119,6 +130,8 @@ type theatre struct {
 	commit   string      // of sam's change
 	relay    *stageRelay // nil: there is none
 	calls    int         // of tools, so far
+	agent    string      // whose hooks are played, where it has a name of its own
+	process  int         // in which sessions run, as far as hooks say: else it were the agent that plays the demo, whose commands are no person's
 }
 
 func (s *theatre) clone(person string) string { return filepath.Join(s.dir, person) }
@@ -242,7 +255,7 @@ func (s *theatre) setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.show("priya", "knoot member add sam@example.com --request "+id+"    # `knoot status` showed the same words", out)
+	s.show("priya", "knoot member add sam@example.com --request "+id+"    # same words", out)
 	if _, err := s.run(ctx, sam, nil, nil, "knoot", "join"); err != nil {
 		return err
 	}
@@ -309,7 +322,7 @@ func (s *theatre) leave(ctx context.Context) error {
 	if _, err := s.run(ctx, priya, nil, nil, "knoot", "remember", "--name", demoLater, "--path", demoPath, demoLaterText); err != nil {
 		return err
 	}
-	s.show("priya", fmt.Sprintf("knoot remember --name %s --path %s %q", demoLater, demoPath, demoLaterText), "")
+	s.show("priya", fmt.Sprintf("knoot remember --name %s --path %s \\\n       %q", demoLater, demoPath, demoLaterText), "")
 	if _, err := s.run(ctx, priya, nil, nil, "knoot", "sync"); err != nil {
 		return err
 	}
@@ -409,7 +422,7 @@ func (s *theatre) lookAtHost(ctx context.Context) error {
 	s.show("host", fmt.Sprintf("git cat-file blob %s    # the fact, in the newest segment", object[:min(len(object), 12)]), "")
 	middle := []byte(sealed)[len(sealed)/2:]
 	dump := strings.TrimRight(hex.Dump(middle[:min(len(middle), 64)]), "\n")
-	fmt.Fprintf(s.stdout, "   ...\n%s\n   ... %d bytes\n", indent(dump, "   "), len(sealed))
+	fmt.Fprintf(s.stdout, "  ...\n%s\n  ... %d bytes\n", indent(dump, "  "), len(sealed)) // as wide as a terminal
 	objects, err := s.run(ctx, host, nil, nil, "git", "cat-file", "--batch-all-objects", "--batch")
 	if err != nil {
 		return err
@@ -575,7 +588,11 @@ func (s *theatre) answerOf(ctx context.Context, clone, session string, p payload
 	if err != nil {
 		return h, err
 	}
-	out, err := s.run(ctx, clone, append(text, '\n'), []string{"CLAUDECODE=1", "CLAUDE_CODE_SESSION_ID=" + session}, "knoot", "hook", "claude")
+	env := []string{"CLAUDECODE=1", "CLAUDE_CODE_SESSION_ID=" + session, fmt.Sprintf("CLAUDE_PID=%d", s.process)}
+	if s.agent != "" {
+		env = append(env, "KNOOT_AGENT="+s.agent)
+	}
+	out, err := s.run(ctx, clone, append(text, '\n'), env, "knoot", "hook", "claude")
 	if err != nil || out == "" {
 		return h, err
 	}
@@ -600,13 +617,15 @@ func (s *theatre) answerOf(ctx context.Context, clone, session string, p payload
 
 // startDaemon starts a daemon of one of the people, and waits until it listens.
 func (s *theatre) startDaemon(ctx context.Context, person string) error {
-	// The port that agents are told of is that of whoever plays the demo.
+	// The port that agents are told of is that of whoever plays the demo. Hooks start no daemon that nobody would end.
+	config := fmt.Sprintf("[daemon]\nautostart = false\n[mcp]\nport = 0\n[agents.%s]\ncommand = [%q, \"demo\", %q]\n", demoType, filepath.Join(s.bin, "knoot"), standInWord)
 	keys := filepath.Join(s.dir, "keys", person)
-	if err := errors.Join(os.MkdirAll(keys, 0o700), os.WriteFile(filepath.Join(keys, "config.toml"), []byte("[mcp]\nport = 0\n"), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(keys, 0o700), os.WriteFile(filepath.Join(keys, "config.toml"), []byte(config), 0o600)); err != nil {
 		return err
 	}
 	daemon := exec.Command(filepath.Join(s.bin, "knoot"), "daemon")
 	daemon.Dir, daemon.Env = s.dir, s.environment(person)
+	daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends it last, by stop
 	var stderr bytes.Buffer
 	daemon.Stderr = &stderr
 	out, err := daemon.StdoutPipe()
@@ -622,7 +641,7 @@ func (s *theatre) startDaemon(ctx context.Context, person string) error {
 		_ = daemon.Wait()
 		return fmt.Errorf("the daemon does not start: %s", oneLine(stderr.String()))
 	}
-	s.daemons = append(s.daemons, daemon)
+	s.daemons, s.process = append(s.daemons, daemon), daemon.Process.Pid
 	return nil
 }
 

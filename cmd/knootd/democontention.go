@@ -30,7 +30,7 @@ func (s *theatre) contend(ctx context.Context) error {
 	if _, err := s.hook(ctx, clone, first, writeOf(clone, "PostToolUse", "toolu_first", demoPath)); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.stdout, "   %s\n", s.dim("priya's agent at work on the rounding writes "+demoPath+". Her other agent is about to:"))
+	fmt.Fprintf(s.stdout, "   %s\n", s.dim("priya's agent, at the rounding, writes "+demoPath+". Her other is about to:"))
 
 	refused, err := s.refused(ctx, "priya", second, demoPath, "toolu_second")
 	if err != nil {
