@@ -287,7 +287,7 @@ func (h *Host) Unread(ctx context.Context, as Speaker, read bool) ([]Message, er
 	return look(repositoryOf(wt.clone.clone), h.d.readerOf(wt.clone, as.key(), agentBox(as.ID)), h.d.now())
 }
 
-// Forget drops what is unread in the mailbox of an agent that is no more.
+// Forget drops what is in the mailbox of an agent that is no more.
 func (h *Host) Forget(id string) {
 	if err := h.d.mail.drop(agentBox(id), h.d.now()); err != nil {
 		h.d.log.Error("messages cannot be dropped", "error", err)

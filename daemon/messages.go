@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,13 +27,15 @@ const (
 	maxMessage = 4000
 	// maxUnread is how many messages wait for one reader; more are refused until some are read.
 	maxUnread = 200
-	// messageKept is how long a message waits to be read.
+	// maxRead is how many messages that were read a mailbox keeps; the oldest of them goes for one more.
+	maxRead = 100
+	// messageKept is how long a message waits to be read, and is kept at most.
 	messageKept = gitlog.Millis(7 * 24 * 60 * 60 * 1000)
 	// urgentEvery and urgentMost bound urgent messages: so many from one sender to one reader in that time, since each holds a
 	// turn open. More of them are ordinary.
 	urgentEvery = gitlog.Millis(60 * 60 * 1000)
 	urgentMost  = 3
-	// mailRewrite is the size at which the file of messages is written anew.
+	// mailRewrite is the least size at which the file of messages is written anew.
 	mailRewrite = 1 << 20
 )
 
@@ -45,6 +50,12 @@ type Message struct {
 	Text   string `json:"text"`
 	// Own says that it waits in the mailbox of the agent or session, and not of its person.
 	Own bool `json:"-"`
+}
+
+// KeptMessage is an element of `inbox --all --json`.
+type KeptMessage struct {
+	Message
+	Read bool `json:"read"` // before it was asked for
 }
 
 // MessageRequest is the body of the operation msg.
@@ -62,12 +73,13 @@ type MessageAnswer struct {
 	Urgent bool `json:"urgent"`
 }
 
-// InboxRequest is the body of the operation inbox, whose answer is an array of Message, oldest first.
+// InboxRequest is the body of the operation inbox, whose answer is an array of Message, with All of KeptMessage, oldest first.
 type InboxRequest struct {
 	Peek bool `json:"peek,omitempty"` // they stay unread
+	All  bool `json:"all,omitempty"`  // with those that were read and are kept
 }
 
-// mailbox is what messages are unread in: a session's, "<agent>:<session id>", that of an agent with a name of its own, "#<id>",
+// mailbox is what messages are in: a session's, "<agent>:<session id>", that of an agent with a name of its own, "#<id>",
 // or a person's, "@<address>".
 type mailbox string
 
@@ -78,23 +90,28 @@ type reader struct {
 	person  mailbox
 }
 
-// in returns the mailbox in which a message waits for a reader, "" where it does not. A session reads its person's mail,
-// but for what went to all, which it has itself. Nobody reads what they sent.
+// in returns the mailbox in which a message waits for a reader, "" where it does not.
 func (r reader) in(msg *message) mailbox {
+	return r.which(msg, func(box mailbox) bool { return slices.Contains(msg.Unread, box) })
+}
+
+// which returns the mailbox, of those that have a message, in which a reader finds it; "": in none. A session reads its person's mail,
+// but for what went to all, which it has itself. Nobody reads what they sent.
+func (r reader) which(msg *message, has func(mailbox) bool) mailbox {
 	switch {
 	case msg.Sender != "" && (msg.Sender == r.session || msg.Sender == r.agent):
 	case msg.Sender == r.person && msg.To == toAll: // whose person sent it knows
-	case r.session != "" && slices.Contains(msg.Unread, r.session):
+	case r.session != "" && has(r.session):
 		return r.session
-	case r.agent != "" && slices.Contains(msg.Unread, r.agent):
+	case r.agent != "" && has(r.agent):
 		return r.agent
-	case msg.Sender != r.person && (r.session == "" || msg.To != toAll) && slices.Contains(msg.Unread, r.person):
+	case msg.Sender != r.person && (r.session == "" || msg.To != toAll) && has(r.person):
 		return r.person
 	}
 	return ""
 }
 
-// message is a message that somebody has not read yet.
+// message is a message that somebody has not read yet, or has read and keeps.
 type message struct {
 	ID         string        `json:"id"`
 	Repository string        `json:"repository"` // see repositoryOf
@@ -109,6 +126,7 @@ type message struct {
 
 	name    string // KNOOT_AGENT of the sender, while it is sent
 	spooled bool   // it was left to be sent, with this id; likewise
+	nth     uint64 // orders those that are here by when they came
 }
 
 // mailRecord is one change of the messages.
@@ -117,12 +135,14 @@ type mailRecord struct {
 	// Read are the ids of messages that Reader has read.
 	Read   []string `json:"read,omitempty"`
 	Reader mailbox  `json:"reader,omitempty"`
+	// Gone is a mailbox that is no more, with all that was in it.
+	Gone mailbox `json:"gone,omitempty"`
 	// Spooled is the id of a request in a spool that is done, and At when it was.
 	Spooled string        `json:"spooled,omitempty"`
 	At      gitlog.Millis `json:"at,omitempty"`
 }
 
-// mail is what is unread on this machine, in memory and in a file of the state folder. What was read is not kept.
+// mail is what is unread on this machine, and what was read lately, in memory and in a file in ~/.knoot.
 type mail struct {
 	home *gitlog.Home
 	name string // of the file
@@ -136,12 +156,16 @@ type mail struct {
 	done    map[string]gitlog.Millis       // guarded by writing: ids of requests in spools that are done, and when they were
 
 	mu       sync.Mutex
-	messages []*message             // oldest first; read with writing or mu, changed with both
-	file     *stateFile[mailRecord] // nil while this device has no keys; likewise. What is in it is guarded by writing
+	messages []*message             // unread by somebody, oldest first; read with writing or mu, changed with both
+	kept     map[mailbox][]*message // read, by whose mailbox they are in, oldest first; likewise
+	came     uint64                 // guarded by writing and mu: how many came
+	file     *stateFile[mailRecord] // nil while this device has no keys; as messages. What is in it is guarded by writing
+	shrunk   int64                  // guarded by writing: the file's size when it was written anew last, in bytes
 }
 
 func newMail(home *gitlog.Home, name string, log *slog.Logger, sent func([]mailbox, bool)) *mail {
-	return &mail{home: home, name: name, log: log, sent: sent, urgent: map[[2]mailbox][]gitlog.Millis{}, done: map[string]gitlog.Millis{}}
+	return &mail{home: home, name: name, log: log, sent: sent, urgent: map[[2]mailbox][]gitlog.Millis{}, done: map[string]gitlog.Millis{},
+		kept: map[mailbox][]*message{}}
 }
 
 // open reads the file, and writes it anew without what nobody needs. writing is held.
@@ -156,21 +180,33 @@ func (m *mail) open(now gitlog.Millis) error {
 	if err != nil {
 		return err
 	}
-	dir := filepath.Join(m.home.Dir, "state")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make the daemon's state: %w", err)
+	if err := m.move(); err != nil {
+		return err
 	}
-	if err := m.read(filepath.Join(dir, m.name), device.Local); err != nil {
+	if err := m.read(m.path(), device.Local); err != nil {
 		return err
 	}
 	return m.rewrite(now)
+}
+
+func (m *mail) path() string { return filepath.Join(m.home.Dir, m.name) }
+
+// move takes the file over from where it was in the first versions, the state folder.
+func (m *mail) move() error {
+	if _, err := os.Lstat(m.path()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(filepath.Join(m.home.Dir, "state", m.name), m.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot move the file of messages: %w", err)
+	}
+	return nil
 }
 
 // read is open without the writing anew.
 func (m *mail) read(path string, key [32]byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.messages, m.done = nil, map[string]gitlog.Millis{}
+	m.messages, m.kept, m.done = nil, map[mailbox][]*message{}, map[string]gitlog.Millis{}
 	file, damaged, err := openStateFile(path, key, m.apply)
 	if err != nil {
 		return err
@@ -207,25 +243,42 @@ func (m *mail) close() {
 // apply makes a change in memory. writing and mu are held.
 func (m *mail) apply(r *mailRecord) {
 	if r.Sent != nil {
+		m.came++
+		r.Sent.nth = m.came
 		m.messages = append(m.messages, r.Sent)
 	}
 	if r.Spooled != "" {
 		m.done[r.Spooled] = r.At
 	}
-	if r.Reader == "" {
-		return
+	if r.Reader != "" {
+		m.takeOut(r.Reader, func(msg *message) bool {
+			read := slices.Contains(r.Read, msg.ID)
+			if read {
+				m.keep(r.Reader, msg)
+			}
+			return read
+		})
 	}
-	kept := m.messages[:0]
-	for _, msg := range m.messages {
-		if slices.Contains(r.Read, msg.ID) {
-			msg.Unread = slices.DeleteFunc(msg.Unread, func(b mailbox) bool { return b == r.Reader })
-		}
-		if len(msg.Unread) > 0 {
-			kept = append(kept, msg)
-		}
+	if r.Gone != "" {
+		m.takeOut(r.Gone, func(*message) bool { return true })
+		delete(m.kept, r.Gone)
 	}
-	clear(m.messages[len(kept):])
-	m.messages = kept
+}
+
+// takeOut has messages wait in a mailbox no more. writing and mu are held.
+func (m *mail) takeOut(box mailbox, which func(*message) bool) {
+	m.messages = slices.DeleteFunc(m.messages, func(msg *message) bool {
+		if slices.Contains(msg.Unread, box) && which(msg) {
+			msg.Unread = slices.DeleteFunc(msg.Unread, func(b mailbox) bool { return b == box })
+		}
+		return len(msg.Unread) == 0
+	})
+}
+
+// keep has a message that was read stay in a mailbox. writing and mu are held.
+func (m *mail) keep(box mailbox, msg *message) {
+	kept := append(m.kept[box], msg)
+	m.kept[box] = slices.Delete(kept, 0, max(0, len(kept)-maxRead))
 }
 
 // commit makes a change, in the file, which is synced, and in memory. writing is held, mu is not, and the file is open, or there
@@ -244,21 +297,24 @@ func (m *mail) commit(now gitlog.Millis, records ...*mailRecord) error {
 		m.apply(r)
 	}
 	m.mu.Unlock()
-	if m.file != nil && m.file.size >= mailRewrite {
+	if m.file != nil && m.file.size >= max(mailRewrite, 2*m.shrunk) {
 		return m.rewrite(now)
 	}
 	return nil
 }
 
-// rewrite puts what is still unread, and not too old, in the place of the file. writing is held, mu is not.
+// rewrite puts what is there, and not too old, in the place of the file. writing is held, mu is not.
 func (m *mail) rewrite(now gitlog.Millis) error {
+	old := func(msg *message) bool { return msg.At+messageKept < now }
 	m.mu.Lock()
-	m.messages = slices.DeleteFunc(m.messages, func(msg *message) bool { return msg.At+messageKept < now })
-	m.mu.Unlock()
-	records := make([]*mailRecord, len(m.messages))
-	for i, msg := range m.messages {
-		records[i] = &mailRecord{Sent: msg}
+	m.messages = slices.DeleteFunc(m.messages, old)
+	for box, kept := range m.kept {
+		if m.kept[box] = slices.DeleteFunc(kept, old); len(m.kept[box]) == 0 {
+			delete(m.kept, box)
+		}
 	}
+	m.mu.Unlock()
+	records := m.records()
 	for id, at := range m.done {
 		if at+messageKept < now {
 			delete(m.done, id) // a request that has waited for longer is not done any more
@@ -266,15 +322,42 @@ func (m *mail) rewrite(now gitlog.Millis) error {
 		}
 		records = append(records, &mailRecord{Spooled: id, At: at})
 	}
-	file, err := rewriteState(filepath.Join(m.home.Dir, "state", m.name), m.file.key, records)
+	file, err := rewriteState(m.path(), m.file.key, records)
 	if err != nil {
 		return err
 	}
 	_ = m.file.close() // it is no longer at its path
 	m.mu.Lock()
-	m.file = file
+	m.file, m.shrunk = file, file.size
 	m.mu.Unlock()
 	return nil
+}
+
+// records are those from which apply makes what is there: each message as it came, then who has read which. writing is held.
+func (m *mail) records() (records []*mailRecord) {
+	in := map[*message][]mailbox{}
+	for _, msg := range m.messages {
+		in[msg] = slices.Clone(msg.Unread)
+	}
+	readers := slices.Sorted(maps.Keys(m.kept))
+	for _, box := range readers {
+		for _, msg := range m.kept[box] {
+			in[msg] = append(in[msg], box)
+		}
+	}
+	for _, msg := range slices.SortedFunc(maps.Keys(in), func(a, b *message) int { return cmp.Compare(a.nth, b.nth) }) {
+		came := *msg
+		came.Unread = in[msg]
+		records = append(records, &mailRecord{Sent: &came})
+	}
+	for _, box := range readers {
+		read := &mailRecord{Reader: box}
+		for _, msg := range m.kept[box] {
+			read.Read = append(read.Read, msg.ID)
+		}
+		records = append(records, read)
+	}
+	return records
 }
 
 // unread returns what waits for a reader in a repository, oldest first.
@@ -306,11 +389,15 @@ func (m *mail) take(repository string, r reader, now gitlog.Millis) ([]Message, 
 	if len(out) == 0 {
 		return out, nil
 	}
-	var records []*mailRecord
+	return out, m.commit(now, readBy(ids)...)
+}
+
+// readBy are the records of messages that were read, whose ids are given by mailbox.
+func readBy(ids map[mailbox][]string) (records []*mailRecord) {
 	for box, read := range ids {
 		records = append(records, &mailRecord{Read: read, Reader: box})
 	}
-	return out, m.commit(now, records...)
+	return records
 }
 
 // waiting returns what waits for a reader, and its ids by mailbox. writing or mu is held.
@@ -318,15 +405,51 @@ func (m *mail) waiting(repository string, r reader, now gitlog.Millis) ([]Messag
 	out := []Message{}
 	ids := map[mailbox][]string{}
 	for _, msg := range m.messages {
-		if msg.Repository != repository || msg.At+messageKept < now {
-			continue
-		}
-		if box := r.in(msg); box != "" {
-			out = append(out, Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: gitlog.TimeText(msg.At), Urgent: msg.Urgent, Text: msg.Text, Own: box != r.person})
+		if box := r.in(msg); box != "" && msg.isIn(repository, now) {
+			out = append(out, msg.shown(box != r.person))
 			ids[box] = append(ids[box], msg.ID)
 		}
 	}
 	return out, ids
+}
+
+// isIn says whether a message is of a repository, and not too old.
+func (msg *message) isIn(repository string, now gitlog.Millis) bool {
+	return msg.Repository == repository && msg.At+messageKept >= now
+}
+
+func (msg *message) shown(own bool) Message {
+	return Message{ID: msg.ID, From: msg.From, Kind: msg.Kind, To: msg.To, At: gitlog.TimeText(msg.At), Urgent: msg.Urgent, Text: msg.Text, Own: own}
+}
+
+// all returns what a reader has in a repository, read or not, oldest first; with read what waits does so no more.
+func (m *mail) all(repository string, r reader, now gitlog.Millis, read bool) ([]KeptMessage, error) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if err := m.open(now); err != nil {
+		return nil, err
+	}
+	found := map[*message]KeptMessage{}
+	for _, box := range []mailbox{r.session, r.agent, r.person} {
+		for _, msg := range m.kept[box] {
+			if r.which(msg, func(of mailbox) bool { return slices.Contains(m.kept[of], msg) }) == box && msg.isIn(repository, now) {
+				found[msg] = KeptMessage{Message: msg.shown(box != r.person), Read: true}
+			}
+		}
+	}
+	for _, msg := range m.messages {
+		if box := r.in(msg); box != "" && msg.isIn(repository, now) {
+			found[msg] = KeptMessage{Message: msg.shown(box != r.person)}
+		}
+	}
+	out := []KeptMessage{}
+	for _, msg := range slices.SortedFunc(maps.Keys(found), func(a, b *message) int { return cmp.Compare(a.nth, b.nth) }) {
+		out = append(out, found[msg])
+	}
+	if _, ids := m.waiting(repository, r, now); read && len(ids) > 0 {
+		return out, m.commit(now, readBy(ids)...)
+	}
+	return out, nil
 }
 
 // send puts a message into the mailboxes in msg.Unread. A *gitlog.Refusal says that one of them is full. An urgent message
@@ -346,7 +469,7 @@ func (m *mail) store(msg *message) error {
 	if err := m.open(msg.At); err != nil {
 		return err
 	}
-	if _, done := m.done[msg.ID]; done || slices.ContainsFunc(m.messages, func(other *message) bool { return other.ID == msg.ID }) {
+	if _, done := m.done[msg.ID]; done || m.has(msg) {
 		return nil
 	}
 	for _, box := range msg.Unread {
@@ -367,6 +490,12 @@ func (m *mail) store(msg *message) error {
 		sent.Spooled, sent.At = msg.ID, msg.At
 	}
 	return m.commit(msg.At, sent)
+}
+
+// has says whether a message is here already. writing is held.
+func (m *mail) has(msg *message) bool {
+	same := func(other *message) bool { return other.ID == msg.ID }
+	return slices.ContainsFunc(m.messages, same) || slices.ContainsFunc(msg.Unread, func(box mailbox) bool { return slices.ContainsFunc(m.kept[box], same) })
 }
 
 // spooled reports whether a request in a spool is done.
@@ -410,23 +539,17 @@ func (m *mail) isFull(box mailbox, now gitlog.Millis) bool {
 	return m.count(box, now) >= maxUnread
 }
 
-// drop forgets what waits in a mailbox.
+// drop forgets what is in a mailbox.
 func (m *mail) drop(box mailbox, now gitlog.Millis) error {
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	if err := m.open(now); err != nil {
 		return err
 	}
-	r := &mailRecord{Reader: box}
-	for _, msg := range m.messages {
-		if slices.Contains(msg.Unread, box) {
-			r.Read = append(r.Read, msg.ID)
-		}
-	}
-	if len(r.Read) == 0 {
+	if len(m.kept[box]) == 0 && !slices.ContainsFunc(m.messages, func(msg *message) bool { return slices.Contains(msg.Unread, box) }) {
 		return nil
 	}
-	return m.commit(now, r)
+	return m.commit(now, &mailRecord{Gone: box})
 }
 
 // unreadOf returns the messages that a session has not read: its own, and those to its person. state.mu is not held.
@@ -540,16 +663,19 @@ func (d *daemon) post(ctx context.Context, wt *worktree, caller *socket.Caller, 
 }
 
 // inbox is the operation inbox.
-func (d *daemon) inbox(wt *worktree, caller *socket.Caller, body json.RawMessage) ([]Message, error) {
+func (d *daemon) inbox(wt *worktree, caller *socket.Caller, body json.RawMessage) (any, error) {
 	var r InboxRequest
 	if len(body) > 0 {
 		if err := readBody("inbox", body, &r); err != nil {
 			return nil, err
 		}
 	}
-	look := d.mail.take
-	if r.Peek {
-		look = d.mail.unread
+	repository, of := repositoryOf(wt.clone.clone), d.reader(caller, wt.clone)
+	switch {
+	case r.All:
+		return d.mail.all(repository, of, d.now(), !r.Peek)
+	case r.Peek:
+		return d.mail.unread(repository, of, d.now())
 	}
-	return look(repositoryOf(wt.clone.clone), d.reader(caller, wt.clone), d.now())
+	return d.mail.take(repository, of, d.now())
 }

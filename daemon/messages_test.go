@@ -3,6 +3,7 @@ package daemon
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +131,30 @@ func TestAPersonsMailIsReadInTheirSessionsToo(t *testing.T) {
 	}
 }
 
+// A member's message is told once in each of the member's sessions that live, and is unread until one of them, or the member, reads it.
+func TestAMembersMessageIsToldInEachOfTheirSessions(t *testing.T) {
+	_, r, _ := meeting(t, Options{})
+	sessions := []*agent{{r: r, session: "alpha-1-session"}, {r: r, session: "beta-12-session"}}
+	r.send(samsTerm, "ash@example.com", "may I use decimals?")
+	for _, a := range sessions {
+		wantText(t, a.session, a.prompt("go on"), `- message from sam@example.com, just now: "may I use decimals?"`)
+		wantText(t, a.session+", again,", a.prompt("go on"))
+	}
+	if got := r.inbox(aPerson, true); !slices.Equal(got, []string{"sam@example.com: may I use decimals?"}) {
+		t.Errorf("told, the member's unread are %q", got)
+	}
+	late := &agent{r: r, session: "late-session"}
+	wantText(t, "a session that begins later", late.start("startup")+late.prompt("go on"), `"may I use decimals?"`)
+	r.inbox(anAgent, false)
+	if got := r.inbox(aPerson, true); len(got) > 0 {
+		t.Errorf("read in a session, the member's unread are %q", got)
+	}
+	last := &agent{r: r, session: "last-session"}
+	if text := last.start("startup") + last.prompt("go on"); strings.Contains(text, "decimals") {
+		t.Errorf("after it was read a session is told %q", text)
+	}
+}
+
 func TestMessagesThatAreNotSent(t *testing.T) {
 	_, r, _ := meeting(t, Options{})
 	for name, each := range map[string]struct {
@@ -181,7 +206,7 @@ func TestMessagesSurviveARestartSealed(t *testing.T) {
 	}
 	m.mustAsk(&socket.Request{Op: "stop"})
 	<-d.server.done
-	file, err := os.ReadFile(filepath.Join(m.loc.Home, "state", "mail"))
+	file, err := os.ReadFile(filepath.Join(m.loc.Home, "mail"))
 	if err != nil || bytes.Contains(file, []byte("tax")) || bytes.Contains(file, []byte("reviewer")) {
 		t.Errorf("the file of messages can be read: %v", err)
 	}
@@ -219,6 +244,144 @@ func TestNobodyWaitsForAMessageToBeKept(t *testing.T) {
 	}
 }
 
+// all is all that a caller has there, as `inbox --all` shows it: "read text" or "unread text" each.
+func (r *repository) all(caller *socket.Caller, peek bool) (out []string) {
+	r.m.t.Helper()
+	var messages []KeptMessage
+	if _, sentence := r.order("inbox", caller, InboxRequest{Peek: peek, All: true}, &messages); sentence != "" {
+		r.m.t.Fatal(sentence)
+	}
+	for _, m := range messages {
+		out = append(out, map[bool]string{true: "read ", false: "unread "}[m.Read]+m.Text)
+	}
+	return out
+}
+
+func TestWhatWasReadIsKept(t *testing.T) {
+	m, r, d := meeting(t, Options{})
+	want := func(when string, caller *socket.Caller, want ...string) {
+		t.Helper()
+		if got := r.all(caller, true); !slices.Equal(got, want) {
+			t.Errorf("%s: %q, want %q", when, got, want)
+		}
+	}
+	r.send(anAgent, "reviewer", "one")
+	r.send(aPerson, "all", "two")
+	r.send(anAgent, "reviewer", "three")
+	r.inbox(another, false)
+	r.send(anAgent, "reviewer", "four")
+	want("some read", another, "read one", "read three", "unread four") // and what its person sent it knows
+	if got := r.inbox(another, true); !slices.Equal(got, []string{"claude-alpha-1-: four"}) {
+		t.Errorf("unread is %q", got)
+	}
+	want("somebody else", samsTerm, "unread two")
+	r.all(samsTerm, false)
+	want("somebody else, who looked at all", samsTerm, "read two")
+	m.mustAsk(&socket.Request{Op: "stop"})
+	<-d.server.done
+	if file, err := os.ReadFile(filepath.Join(m.loc.Home, "mail")); err != nil || bytes.Contains(file, []byte("three")) {
+		t.Errorf("what was read can be read in the file: %v", err)
+	}
+	d = m.start(Options{})
+	want("after a restart", another, "read one", "read three", "unread four")
+	want("after a restart, somebody else", samsTerm, "read two")
+	// What came once does not come again, read or not: by the relay and by a spool it may.
+	box := boxOf(sessionKey{"claude", "beta-12-session"})
+	d.mail.mu.Lock()
+	again := *d.mail.kept[box][0]
+	d.mail.mu.Unlock()
+	again.Unread = []mailbox{box}
+	if err := d.mail.send(&again); err != nil {
+		t.Fatal(err)
+	}
+	want("sent again", another, "read one", "read three", "unread four")
+	if err := d.mail.drop(box, d.now()); err != nil {
+		t.Fatal(err)
+	}
+	want("a mailbox that is gone", another)
+	want("the mailbox of another", samsTerm, "read two")
+}
+
+// A hundred that were read stay, the oldest of them go, and none goes that is unread.
+func TestKeptMessagesAreBounded(t *testing.T) {
+	clock := newClock()
+	m, r, d := meeting(t, Options{Now: clock.now})
+	r.send(another, "alpha-1", "for another mailbox")
+	r.inbox(anAgent, false)
+	var want []string
+	for n := range 2 * maxRead {
+		r.send(anAgent, "reviewer", fmt.Sprint(n))
+		if n%2 == 1 { // not all at once
+			r.inbox(another, false)
+		}
+		if n >= maxRead {
+			want = append(want, fmt.Sprintf("read %d", n))
+		}
+	}
+	for n := range maxUnread {
+		r.send(anAgent, "reviewer", fmt.Sprint("new ", n))
+		want = append(want, fmt.Sprint("unread new ", n))
+	}
+	for _, when := range []string{"at once", "after a restart"} {
+		if got := r.all(another, true); !slices.Equal(got, want) {
+			t.Errorf("%s there are %d messages, want %d: %q", when, len(got), len(want), got)
+		}
+		if got := r.all(anAgent, true); !slices.Equal(got, []string{"read for another mailbox"}) {
+			t.Errorf("%s the other one has %q", when, got)
+		}
+		m.mustAsk(&socket.Request{Op: "stop"})
+		<-d.server.done
+		d = m.start(Options{Now: clock.now})
+	}
+	clock.pass(7*24*time.Hour + time.Second)
+	if got := append(r.all(another, true), r.all(anAgent, true)...); len(got) > 0 {
+		t.Errorf("after 7 days there are %d", len(got))
+	}
+}
+
+// What an older version left in the state folder is taken over.
+func TestMessagesWhereTheyWere(t *testing.T) {
+	m, r, d := meeting(t, Options{})
+	r.send(anAgent, "reviewer", "sent before")
+	m.mustAsk(&socket.Request{Op: "stop"})
+	<-d.server.done
+	if err := os.Rename(filepath.Join(m.loc.Home, "mail"), filepath.Join(m.loc.Home, "state", "mail")); err != nil {
+		t.Fatal(err)
+	}
+	m.start(Options{})
+	if got := r.inbox(another, true); !slices.Equal(got, []string{"claude-alpha-1-: sent before"}) {
+		t.Errorf("it reads %q", got)
+	}
+}
+
+// Kept messages may be many: a file of which most lives is not written anew at each one.
+func TestTheFileOfMessagesIsWrittenAnewWhenItHasDoubled(t *testing.T) {
+	m := newMachine(t)
+	m.repository("shop")
+	d := m.start(Options{})
+	d.mail.writing.Lock()
+	defer d.mail.writing.Unlock()
+	note := func(n int) int64 {
+		t.Helper()
+		if err := d.mail.commit(d.now(), &mailRecord{Spooled: fmt.Sprint(n, strings.Repeat("x", 64<<10)), At: d.now()}); err != nil {
+			t.Fatal(err)
+		}
+		return d.mail.file.size
+	}
+	n := 0
+	for note(n) < mailRewrite {
+		n++
+	}
+	full := d.mail.file.size
+	last := full
+	for size := note(n); size > last; size = note(n) { // of what it says again nothing is kept
+		last = size
+	}
+	if last < full*3/2 || d.mail.file.size > full {
+		t.Errorf("it had %d bytes, was written anew at %d, and has %d", full, last, d.mail.file.size)
+	}
+}
+
 func TestMessagesAreBounded(t *testing.T) {
 	clock := newClock()
 	m, r, d := meeting(t, Options{Now: clock.now})
@@ -236,7 +399,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	if got := r.inbox(another, true); len(got) > 0 {
 		t.Errorf("%d messages are there again", len(got))
 	}
-	if info, err := os.Stat(filepath.Join(m.loc.Home, "state", "mail")); err != nil || info.Size() != int64(len(stateHeader)) {
+	if info, err := os.Stat(filepath.Join(m.loc.Home, "mail")); err != nil || info.Size() != int64(len(stateHeader)) {
 		t.Errorf("the file holds what is too old: %v, %v", info, err)
 	}
 }
