@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -128,6 +129,43 @@ func TestListOfTools(t *testing.T) {
 	answer := alice.initialize().post(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`)
 	if !strings.Contains(answer.body, `"capabilities":{"tools":{}}`) {
 		t.Errorf("initialize: %s", answer.body)
+	}
+}
+
+// The arguments of each tool, as the clients see them: those that may be absent end in "?".
+func TestArgumentsOfTools(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	_, tools := m.members("alice")[0].listed()
+	want := map[string]string{
+		"register-agent": "agentId sessionId?", "list-agents": "agentId", "describe-agents": "agentId tags?", "list-repos": "", "list-worktrees": "repo",
+		"send-message": "agentId message to urgent?", "check-messages": "agentId peek?", "broadcast-message": "agentId message",
+		"create-agent": "agentId companion? cost? description? folder? name? tags? template? type?", "close-agent": "agentId target",
+		"create-worktree": "agentId base? branch repo", "set-status": "agentId status", "display-markdown": "agentId expanded? path",
+		"view-mermaid": "agentId diagram title?", "show-checklist": "agentId items title", "get-checklist": "agentId", "plan-tasks": "agentId tasks",
+		"dispatch-task": "agentId taskId", "complete-task": "agentId note? outcome taskId", "task-status": "agentId", "remember": "agentId name paths? text",
+		"recall": "agentId path? query?", "why": "agentId path", "who": "agentId", "plan": "agentId decided? text?", "claim": "agentId paths", "release": "agentId paths",
+	}
+	for _, tool := range tools {
+		schema, _ := tool["inputSchema"].(map[string]any)
+		properties, _ := schema["properties"].(map[string]any)
+		required, _ := schema["required"].([]any)
+		var got []string
+		for name := range properties {
+			if !slices.Contains(required, any(name)) {
+				name += "?"
+			}
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		name := tool["name"].(string)
+		if said, listed := want[name]; !listed || strings.Join(got, " ") != said {
+			t.Errorf("%s takes %q, want %q", name, got, said)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
 	}
 }
 

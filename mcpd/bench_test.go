@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -52,6 +53,32 @@ func BenchmarkToolCall(b *testing.B) {
 		defer session.Close()
 		call(b, session, "echo", args{"agentId": "alice"})
 	})
+}
+
+// BenchmarkNudge is from a message to an idle terminal agent until its program has read the line that says so, hook included. It may take
+// 200 ms, of which 50 pass between the line and its Enter.
+func BenchmarkNudge(b *testing.B) {
+	m := newMachine(b)
+	m.withStandIns("")
+	bob := m.terminalAgent("bob")
+	alice := m.members("alice")[0]
+	alice.send("bob", "the first one waits for its program")
+	m.shows("bob", "rests", 1)
+	t, _ := m.server.terminalOf("bob")
+	for b.Loop() {
+		b.StopTimer()
+		m.await("bob is idle", func() bool { return m.state("bob") == idle && len(bob.inbox(true)) == 0 })
+		_, from, _ := t.since(0)
+		b.StartTimer()
+		alice.send("bob", "news")
+		for {
+			text, _, more := t.since(from)
+			if strings.Contains(string(text), heardNudge) {
+				break
+			}
+			<-more
+		}
+	}
 }
 
 // An idle agent with a connection and a stream of events takes at most 2 MB of the daemon.

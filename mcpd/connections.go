@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"slices"
 	"sync"
 )
 
-// maxListens is how many subscriptions of the newer protocol one agent has open; the oldest ends for one more.
-const maxListens = 4
+// maxBefore is how many epochs are remembered whose place was taken by one that only looks so far.
+const maxBefore = 8
 
 // connections are the agents' connections. A connection is an epoch: the session id that initialize gave out. The newest is the
 // agent's, and one of the protocol without sessions is always the agent's: its secret says so.
@@ -18,11 +19,10 @@ type connections struct {
 }
 
 type connection struct {
-	epoch  string // "": none that is known, as after the daemon's restart
-	before string // that epoch took its place
-	calls  int    // of tools, in epoch
+	epoch string // "": none that is known, as after the daemon's restart
+	// before are those whose place epoch took, and one another, the newest last. Once a tool is called in epoch they are out.
+	before []string
 	stream *stream
-	listen []*stream // oldest first
 }
 
 // stream is an answer that goes on until it is ended.
@@ -45,7 +45,11 @@ func (c *connections) begin(agent string) (epoch string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.of(agent)
-	of.before, of.epoch, of.calls = of.epoch, hex.EncodeToString(id), 0
+	if of.epoch != "" {
+		of.before = append(of.before, of.epoch)
+		of.before = slices.Delete(of.before, 0, max(0, len(of.before)-maxBefore))
+	}
+	of.epoch = hex.EncodeToString(id)
 	of.endStream()
 	return of.epoch
 }
@@ -57,44 +61,42 @@ func (c *connections) adopt(agent, epoch string) bool {
 	defer c.mu.Unlock()
 	of := c.of(agent)
 	if of.epoch == "" {
-		of.epoch, of.calls = epoch, 0
+		of.epoch = epoch
 	}
 	return of.epoch == epoch
 }
 
-// called counts a call of a tool.
-func (c *connections) called(agent string) {
+// called takes note that a tool is called in an epoch.
+func (c *connections) called(agent, epoch string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.of(agent).calls++
+	if of := c.of(agent); of.epoch == epoch {
+		of.before = nil
+	}
 }
 
-// finish ends an epoch, if it is the agent's. If it called nothing it was only looking (`claude mcp list`), and the one before is the
+// finish ends an epoch. If it was the agent's and called nothing it was only looking (`claude mcp list`), and the one before is the
 // agent's again.
 func (c *connections) finish(agent, epoch string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	of := c.of(agent)
 	if of.epoch != epoch || epoch == "" {
+		of.before = slices.DeleteFunc(of.before, func(each string) bool { return each == epoch })
 		return
 	}
 	of.epoch = ""
-	if of.calls == 0 {
-		of.epoch = of.before
+	if last := len(of.before) - 1; last >= 0 {
+		of.epoch, of.before = of.before[last], of.before[:last]
 	}
-	of.before, of.calls = "", 0
 	of.endStream()
 }
 
-// forget ends an agent's streams, and drops what is known of its connection.
+// forget ends an agent's stream, and drops what is known of its connection.
 func (c *connections) forget(agent string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	of := c.of(agent)
-	of.endStream()
-	for _, each := range of.listen {
-		each.end()
-	}
+	c.of(agent).endStream()
 	delete(c.agents, agent)
 }
 
@@ -113,30 +115,6 @@ func (c *connections) open(ctx context.Context, agent string) (_ context.Context
 		defer c.mu.Unlock()
 		if of.stream == now {
 			of.stream = nil
-		}
-	}
-}
-
-// listens is open for a subscription.
-func (c *connections) listens(ctx context.Context, agent string) (_ context.Context, closed func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	now := &stream{cancel}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := c.of(agent)
-	if of.listen = append(of.listen, now); len(of.listen) > maxListens {
-		of.listen[0].end()
-		of.listen = of.listen[1:]
-	}
-	return ctx, func() {
-		cancel()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for i, each := range of.listen {
-			if each == now {
-				of.listen = append(of.listen[:i:i], of.listen[i+1:]...)
-				break
-			}
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -76,11 +77,7 @@ func (s *Server) post(w http.ResponseWriter, req *http.Request, id string, newer
 	}
 	req.Body = io.NopCloser(bytes.NewReader(body))
 	messages, batch := peek(body)
-	begins, listens := false, false
-	for _, m := range messages {
-		begins = begins || m.Method == "initialize"
-		listens = listens || m.Method == "subscriptions/listen"
-	}
+	begins := slices.ContainsFunc(messages, func(m peeked) bool { return m.Method == "initialize" })
 	switch epoch := req.Header.Get(sessionHeader); {
 	case newer:
 	case begins:
@@ -91,19 +88,20 @@ func (s *Server) post(w http.ResponseWriter, req *http.Request, id string, newer
 	}
 	for _, m := range messages {
 		if m.Method == "tools/call" {
-			s.connections.called(id)
+			s.connections.called(id, req.Header.Get(sessionHeader))
 		}
 	}
 	s.connected(id)
-	if listens {
-		ctx, closed := s.connections.listens(req.Context(), id)
-		defer closed()
-		req = req.WithContext(ctx)
-	}
 	req.Header.Set("Accept", "application/json, text/event-stream") // whoever takes one of them takes what comes here
 	stream := newStreamWriter(w, s.keepAlive)
 	defer stream.finish()
-	s.tools.Load().handler.ServeHTTP(stream, req)
+	if batch || len(messages) != 1 {
+		s.tools.Load().handler.ServeHTTP(stream, req)
+		return
+	}
+	misread := &misreadWriter{ResponseWriter: stream, message: messages[0], newer: newer}
+	defer misread.finish()
+	s.tools.Load().handler.ServeHTTP(misread, req)
 }
 
 // get is the stream on which a server speaks first. This one never does, but clients take one that is there for a sign of health.
@@ -128,26 +126,32 @@ func (s *Server) get(w http.ResponseWriter, req *http.Request, id string) {
 	<-ctx.Done()
 }
 
-// replaced is the answer to a message of a connection that another one has replaced.
-type replaced struct {
+// rpcAnswer is the answer to a message.
+type rpcAnswer struct {
 	Version string          `json:"jsonrpc"`
 	ID      json.RawMessage `json:"id"`
 	Result  any             `json:"result,omitempty"`
 	Error   any             `json:"error,omitempty"`
 }
 
+// rpcError is what is wrong with a message, as the protocol has it.
+type rpcError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+}
+
 // answerReplaced tells a connection that it is the agent's no more. It does so with 200: a client that is told anything else begins
 // anew, and throws the other out in its turn.
 func answerReplaced(w http.ResponseWriter, id string, messages []peeked, batch bool) {
 	why := fmt.Sprintf("another connection works as %s now, so this one has ended; start this agent again to take its place", id)
-	var answers []replaced
+	var answers []rpcAnswer
 	for _, m := range messages {
 		switch {
 		case len(m.ID) == 0 || m.Method == "":
 		case m.Method == "tools/call":
-			answers = append(answers, replaced{Version: "2.0", ID: m.ID, Result: map[string]any{"isError": true, "content": []any{map[string]string{"type": "text", "text": why}}}})
+			answers = append(answers, rpcAnswer{Version: "2.0", ID: m.ID, Result: map[string]any{"isError": true, "content": []any{map[string]string{"type": "text", "text": why}}}})
 		default:
-			answers = append(answers, replaced{Version: "2.0", ID: m.ID, Error: map[string]any{"code": -32000, "message": why}})
+			answers = append(answers, rpcAnswer{Version: "2.0", ID: m.ID, Error: rpcError{Code: -32000, Message: why}})
 		}
 	}
 	switch {

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -355,6 +357,31 @@ func TestTagsAreResolvedAtDispatch(t *testing.T) {
 	all[0].call("dispatch-task", args{"taskId": "t"}, &listed)
 	if listed[0].SentTo != "cheap" || listed[0].Assignee.Agent != "" || len(all[2].inbox(true)) != 1 || len(all[1].inbox(true)) != 0 {
 		t.Errorf("dispatched %+v", listed[0])
+	}
+}
+
+// Of two calls at one time that dispatch a task one delivers it.
+func TestATaskIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	both := m.members("alice", "bob")
+	both[0].plan("a", "b", "c")
+	var calls sync.WaitGroup
+	var did atomic.Int32
+	for n := range 12 {
+		calls.Go(func() {
+			got, err := both[0].try("dispatch-task", args{"taskId": string(rune('a' + n%3))})
+			if err != nil {
+				t.Error(err)
+			}
+			if !got.Error {
+				did.Add(1)
+			}
+		})
+	}
+	calls.Wait()
+	if got := both[1].inbox(false); did.Load() != 3 || len(got) != 3 {
+		t.Errorf("%d calls dispatched, and bob reads %q", did.Load(), got)
 	}
 }
 

@@ -21,8 +21,15 @@ import (
 // quiet is for what http says of clients: they send what they like.
 var quiet = log.New(io.Discard, "", 0)
 
-// refusalEvery is how often one reason of a refusal is logged: whoever is refused may come back as often as they like.
-const refusalEvery = time.Minute
+const (
+	// refusalEvery is how often one reason of a refusal is logged: whoever is refused may come back as often as they like.
+	refusalEvery = time.Minute
+	// tooMany is why a connection is closed at once.
+	tooMany = "there are too many connections"
+	// contentPolicy is for a browser that is led to show an answer: what agents wrote is in it.
+	contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; " +
+		"font-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+)
 
 // guard lets requests through that come from this machine and from no web page but this server's own. address is the host and
 // port that it listens on.
@@ -33,6 +40,7 @@ func (s *Server) guard(address string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("Cache-Control", "no-store")
+		w.Header().Set("Content-Security-Policy", contentPolicy)
 		origin, sent := req.Header["Origin"]
 		site := req.Header.Get("Sec-Fetch-Site")
 		from, err := netip.ParseAddrPort(req.RemoteAddr)
@@ -92,6 +100,13 @@ func (s *Server) readBody(w http.ResponseWriter, req *http.Request, next http.Ha
 // refuse answers that a request is not served, and why, and logs it: without the address's query or any header, since a secret may
 // be in them.
 func (s *Server) refuse(w http.ResponseWriter, req *http.Request, status int, why string) {
+	s.logRefusal(why, "status", status, "method", req.Method, "path", cut(req.URL.Path, 100))
+	w.Header().Set("Connection", "close") // whoever is refused keeps no connection
+	http.Error(w, why, status)
+}
+
+// logRefusal logs that something was refused, with attributes, unless the same reason was logged lately.
+func (s *Server) logRefusal(why string, attributes ...any) {
 	now := s.host.Now()
 	s.mu.Lock()
 	last, was := s.refusals[why]
@@ -101,10 +116,8 @@ func (s *Server) refuse(w http.ResponseWriter, req *http.Request, status int, wh
 	}
 	s.mu.Unlock()
 	if news {
-		s.host.Log().Warn("a request was refused", "why", why, "status", status, "method", req.Method, "path", cut(req.URL.Path, 100))
+		s.host.Log().Warn("a request was refused", append([]any{"why", why}, attributes...)...)
 	}
-	w.Header().Set("Connection", "close") // whoever is refused keeps no connection
-	http.Error(w, why, status)
 }
 
 // bearer is the secret that a request carries; "": none.
@@ -138,6 +151,7 @@ func newSlots(n int) slots { return make(slots, n) }
 type boundedListener struct {
 	net.Listener
 	free slots
+	full func() // is told of each that is closed
 }
 
 func (l *boundedListener) Accept() (net.Conn, error) {
@@ -151,6 +165,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 			return &boundedConn{Conn: conn, free: l.free}, nil
 		default:
 			_ = conn.Close()
+			l.full()
 		}
 	}
 }

@@ -5,15 +5,21 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"knoot.dev/knoot/daemon"
+	"knoot.dev/knoot/daemon/socket"
 )
 
 const ping = `{"jsonrpc":"2.0","id":1,"method":"ping"}`
@@ -75,17 +81,130 @@ func TestGuard(t *testing.T) {
 		t.Errorf("PUT: %+v", got)
 	}
 	// One agent's secret does not make another.
-	bob := m.members("bob")[0]
+	m.members("bob")
 	if got := m.request("POST", "/mcp?agent=bob", ping, mine...); got.status != 403 {
 		t.Errorf("alice as bob: %+v", got)
 	}
+}
+
+// logged are the reasons for which the daemon's log says that something was refused, by how often. It has no secret.
+func (m *machine) logged(secrets ...string) map[string]int {
+	m.t.Helper()
 	log, err := os.ReadFile(filepath.Join(m.KnootHome, "knootd.log"))
-	if err != nil || !bytes.Contains(log, []byte("a request was refused")) {
-		t.Errorf("the log says nothing of it: %v", err)
+	if err != nil {
+		m.t.Fatal(err)
 	}
-	for _, secret := range []string{alice.secret, alice.secret[:32], bob.secret, strings.Repeat("0", 64)} {
+	for _, secret := range append(secrets, m.token()) {
 		if bytes.Contains(log, []byte(secret)) {
-			t.Error("a secret is in the log")
+			m.t.Errorf("a secret is in the log: %s", log)
+		}
+	}
+	out := map[string]int{}
+	for line := range strings.Lines(string(log)) {
+		if !strings.Contains(line, "a request was refused") {
+			continue
+		}
+		_, rest, _ := strings.Cut(line, "why=")
+		why, err := strconv.QuotedPrefix(rest)
+		if err == nil {
+			why, err = strconv.Unquote(why)
+		}
+		if err != nil {
+			m.t.Errorf("the log says of a refusal: %s", line)
+		}
+		out[why]++
+	}
+	return out
+}
+
+// Whatever is refused is logged, one reason once a minute however often it comes, and without a secret.
+func TestRefusalsAreLogged(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.stop()
+	var passed atomic.Int64
+	began := time.Now()
+	m.clock = func() time.Time { return began.Add(time.Duration(passed.Load())) }
+	m.start()
+	alice := m.members("alice")[0]
+	_, port, _ := net.SplitHostPort(m.address())
+	wrong := strings.Repeat("0", 64)
+	refuse := func() {
+		for range 3 {
+			for _, header := range []string{"Host: attacker.example:" + port, "Origin: https://attacker.example", "Origin: null", "Sec-Fetch-Site: cross-site",
+				"Content-Type: text/plain", "Authorization: Bearer " + wrong, "Authorization: "} {
+				headers := []string{"Authorization: Bearer " + alice.secret, header}
+				if got := m.request("POST", "/mcp?agent=alice&secret="+alice.secret, ping, headers...); got.status < 400 {
+					t.Errorf("%s: %d", header, got.status)
+				}
+			}
+			m.request("GET", "/api/v1/agent/status", "", "Authorization: Bearer "+wrong)
+			_, _ = m.try("POST", "/mcp?agent=alice", strings.Repeat(" ", maxBody+1), "Authorization: Bearer "+alice.secret)
+		}
+	}
+	refuse()
+	want := map[string]int{}
+	for _, why := range []string{"the Host is not this server's", "the Origin is not this server's", "a web page of another origin sent this",
+		"the Content-Type is to be application/json", "this is not the agent's secret; `knoot mcp config` says what its configuration needs",
+		"this takes an agent's secret, or yours from ~/.knoot/mcp.token, as Authorization: Bearer", "the body is too large"} {
+		want[why] = 1
+	}
+	if got := m.logged(alice.secret, wrong); !maps.Equal(got, want) {
+		t.Errorf("logged are %v, want %v", got, want)
+	}
+	passed.Store(int64(refusalEvery))
+	refuse()
+	for why := range want {
+		want[why] = 2
+	}
+	if got := m.logged(alice.secret, wrong); !maps.Equal(got, want) {
+		t.Errorf("a minute later logged are %v, want %v", got, want)
+	}
+}
+
+// An answer is nothing that a browser runs, whatever agents put into it.
+func TestAnswersAreInert(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0]
+	for path, header := range map[string]string{"/": "Accept: text/html", "/health": "Accept: */*", "/nothing": "Accept: */*", "/api/v1/agent/status": "Authorization: Bearer " + alice.secret,
+		"/mcp?agent=alice": "Host: attacker.example"} {
+		got := m.request("GET", path, "", header)
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Access-Control-Allow-Origin": "",
+			"Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; font-src 'self'; " +
+				"frame-ancestors 'none'; base-uri 'none'; form-action 'none'"} {
+			if got.header.Get(name) != want {
+				t.Errorf("GET %s: %s is %q, want %q", path, name, got.header.Get(name), want)
+			}
+		}
+	}
+}
+
+// The endpoint sends no 404 and no 401, on which clients give a server up for as long as they run. Of the protocol without sessions a
+// method that is not there is one.
+func TestTheEndpointIsAlwaysThere(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0].initialize()
+	for _, method := range []string{"GET", "POST", "DELETE", "PUT", "HEAD", "OPTIONS", "PATCH"} {
+		for _, secret := range []string{"", "wrong", alice.secret} {
+			for _, agent := range []string{"", "nobody", "alice"} {
+				for _, session := range []string{"", "unknown", alice.session} {
+					for _, version := range []string{"", "1999-01-01", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28", "2099-01-01"} {
+						if method == "GET" && secret == alice.secret && agent == "alice" && session != "unknown" && version < withoutSessions {
+							continue // a stream
+						}
+						body := map[bool]string{true: ping}[method == "POST"]
+						got := m.request(method, "/mcp?agent="+agent, body, "Authorization: Bearer "+secret, "Mcp-Session-Id: "+session, "Mcp-Protocol-Version: "+version, "Accept: text/event-stream")
+						if got.status == 404 && method == "POST" && version >= withoutSessions && strings.Contains(got.body, "-32601") {
+							continue
+						}
+						if got.status == 404 || got.status == 401 || got.status >= 500 {
+							t.Errorf("%s as %q with %q, %q and %q: %+v", method, agent, secret, session, version, got)
+						}
+					}
+				}
+			}
 		}
 	}
 }
@@ -115,7 +234,7 @@ func TestOpenRoutes(t *testing.T) {
 	if got := m.request("GET", "/health", ""); got.status != 200 || got.body != `{"status":"ok"}` {
 		t.Errorf("health: %+v", got)
 	}
-	if got := m.request("GET", "/", ""); got.status != 200 || !strings.HasPrefix(got.body, `{"name":"knoot","version":"`) {
+	if got := m.request("GET", "/", ""); got.status != 200 || !strings.HasPrefix(got.body, `{"name":"knoot","version":"`) || !strings.Contains(got.body, `"served":["/mcp",`) {
 		t.Errorf("/: %+v", got)
 	}
 	if got := m.request("GET", "/other", ""); got.status != 404 {
@@ -198,6 +317,7 @@ func TestSlowRequestsEnd(t *testing.T) {
 			}
 		}
 	}()
+	m.await("the slow body is logged", func() bool { return m.logged(alice.secret)["the body came too slowly"] == 1 })
 	<-headersClosed
 	if took := time.Since(began); took < headerTime-time.Second {
 		t.Errorf("headers were given %v", took)
@@ -241,7 +361,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := &boundedListener{Listener: inner, free: newSlots(2)}
+	full := make(chan struct{}, 4)
+	listener := &boundedListener{Listener: inner, free: newSlots(2), full: func() { full <- struct{}{} }}
 	defer listener.Close()
 	accepted := make(chan net.Conn, 4)
 	go func() {
@@ -269,6 +390,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if n, err := third.Read(make([]byte, 1)); n != 0 || err == nil {
 		t.Errorf("the third reads %d bytes, %v", n, err)
 	}
+	<-full // it is told of it
 	third.Close()
 	held[0].Close()
 	held[0].Close() // frees one place, once
@@ -276,6 +398,52 @@ func TestConnectionsAreBounded(t *testing.T) {
 	defer fourth.Close()
 	(<-accepted).Close()
 	held[1].Close()
+}
+
+// Connections that do nothing, more than are let in: those that are too many are closed and logged, once, and once the others have gone
+// the server answers. Hooks come by another way.
+func TestIdleConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0]
+	const connections = 1000
+	var conns []net.Conn
+	closed := make(chan struct{}, connections)
+	for range connections {
+		conn, ended := m.opened("POST /mcp?agent=alice HTTP/1.1\r\nHost: ")
+		defer conn.Close()
+		conns = append(conns, conn)
+		go func() {
+			<-ended
+			closed <- struct{}{}
+		}()
+	}
+	for range connections - maxConnections {
+		<-closed
+	}
+	if m.hook(socket.Hook{Session: "alices-session", Event: "SessionStart", Source: "startup", Name: "alice"}); m.state("alice") != idle {
+		t.Errorf("alice is %q", m.state("alice"))
+	}
+	m.await("it is logged", func() bool { return m.logged(alice.secret)[tooMany] == 1 })
+	for _, conn := range conns {
+		conn.Close()
+	}
+	m.await("the server answers", func() bool {
+		_, err := alice.try("list-agents", nil)
+		return err == nil
+	})
+}
+
+func TestWhatIsSaidOfAPortThatIsTaken(t *testing.T) {
+	t.Parallel()
+	for port, others := range map[int]bool{8766: true, 8767: false} {
+		if said := portTaken(port); !strings.Contains(said, fmt.Sprintf("port %d of 127.0.0.1", port)) || !strings.Contains(said, "[mcp] port") || strings.Contains(said, "vox-mcp") != others {
+			t.Errorf("of %d it says %q", port, said)
+		}
+	}
+	if port := daemon.DefaultConfig().MCP.Port; port != sharedPort {
+		t.Errorf("the port is %d where nothing is set", port)
+	}
 }
 
 // The port of the settings is another program's.

@@ -105,8 +105,25 @@ func TestEventsOfHooksOverHTTP(t *testing.T) {
 			t.Errorf("%s %s: %d %s, and it is %q; want %d and %q", c.route, c.body, answer.status, answer.body, after.State, c.want, want)
 		}
 	}
-	if of, _ := m.server.find("alice"); of.Session.Agent != "codex" || of.Session.ID != "t-9" {
+	of, _ := m.server.find("alice")
+	if of.Session.Agent != "codex" || of.Session.ID != "t-9" {
 		t.Errorf("the session is %+v", of.Session)
+	}
+	if want := map[string]string{"thread-id": "t-9", "turn-id": "7"}; !maps.Equal(of.Metadata, want) {
+		t.Errorf("the metadata are %v, want %v", of.Metadata, want)
+	}
+	m.event("status", alice.secret, alices(`,"agent":"codex","payload":{"type":"agent-turn-complete","cwd":"/work","thread-id":"","model":"m","session_id":"s"}`))
+	of, _ = m.server.find("alice")
+	if want := map[string]string{"thread-id": "t-9", "turn-id": "7", "cwd": "/work"}; !maps.Equal(of.Metadata, want) || of.Session.ID != "t-9" { // known, and not empty
+		t.Errorf("the metadata are %v, want %v", of.Metadata, want)
+	}
+	if answer := m.request("GET", "/api/v1/agent/register", "", "Authorization: Bearer "+alice.secret); answer.status != 405 { // a GET changes nothing
+		t.Errorf("GET register: %+v", answer)
+	}
+	for _, route := range []string{"register", "status"} {
+		if answer := m.event(route, alice.secret, `[]`); answer.status != 400 {
+			t.Errorf("%s of what is no object: %+v", route, answer)
+		}
 	}
 	if answer := m.event("status", "", alices(`,"status":"idle"`)); answer.status != 401 {
 		t.Errorf("without a secret: %+v", answer)

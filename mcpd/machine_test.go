@@ -31,6 +31,10 @@ func TestMain(m *testing.M) {
 		standIn(os.Args[2:])
 		return
 	}
+	if len(os.Args) > 3 && os.Args[1] == "other-user" {
+		otherUser(os.Args[2], os.Args[3], os.Args[4:])
+		return
+	}
 	code := stage.Run(m)
 	if err := goleak.Find(); code == 0 && err != nil {
 		println(err.Error())
@@ -237,13 +241,16 @@ func (a *member) raw(tool, arguments string) (result, error) {
 		Result struct {
 			IsError bool
 			Content []struct{ Type, Text string }
+
+			StructuredContent json.RawMessage
 		}
 		Error *struct {
 			Code    int
 			Message string
 		}
 	}
-	if err := json.Unmarshal([]byte(answer.body), &got); err != nil || got.Error != nil || len(got.Result.Content) != 1 {
+	if err := json.Unmarshal([]byte(answer.body), &got); err != nil || got.Error != nil || answer.status != 200 || len(got.Result.Content) != 1 ||
+		got.Result.Content[0].Type != "text" || got.Result.StructuredContent != nil {
 		return result{}, &unexpected{answer}
 	}
 	return result{got.Result.Content[0].Text, got.Result.IsError}, nil

@@ -2,6 +2,7 @@ package mcpd
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,8 @@ func TestRecipientsOutsideTheWorkspaceAreNotFound(t *testing.T) {
 	}
 	bob.wantInbox()
 	alice.refused("send-message", args{"to": "all", "message": "x"}, "broadcast-message")
+	alice.refused("describe-agents", args{"agentId": "bob"}, "alice's")
+	alice.refused("close-agent", args{"target": "bob"}, "no agent bob")
 	alice.refused("send-message", args{"to": "alice", "message": "x"}, "that is you")
 }
 
@@ -241,6 +244,113 @@ func TestUrgentMessages(t *testing.T) {
 	}
 	if want := []bool{true, true, true, false}; !slices.Equal(urgent, want) {
 		t.Errorf("urgent are %v, want %v", urgent, want)
+	}
+}
+
+// Only an urgent message to it alone holds an external agent's turn open, once a turn, and three an hour from one sender.
+func TestUrgentMailHoldsAnExternalAgentsStop(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	all := m.members("alice", "bob", "carol")
+	alice, bob, carol := all[0], all[1], all[2]
+	m.hook(socket.Hook{Session: "bobs-session", Event: "SessionStart", Source: "startup", Name: "bob"})
+	bob.call("register-agent", nil, nil)
+	turn := func(n int) func(event string) *socket.Answer {
+		id := fmt.Sprint("prompt-", n)
+		say := func(event string) *socket.Answer {
+			return m.hook(socket.Hook{Session: "bobs-session", Event: event, Prompt: "go on", PromptID: id, Name: "bob"})
+		}
+		say("UserPromptSubmit")
+		return say
+	}
+	urgent := func(from *member, text string) {
+		t.Helper()
+		from.call("send-message", args{"to": "bob", "message": text, "urgent": true}, nil)
+	}
+	// holds ends the turn until it is held open: on a machine that is busy a hook may be answered too late to say anything.
+	holds := func(say func(string) *socket.Answer, text string) {
+		t.Helper()
+		hold := ""
+		m.await(fmt.Sprintf("%q holds the turn", text), func() bool {
+			hold = say("Stop").Hold
+			return hold != ""
+		})
+		if !strings.Contains(hold, `urgent message from alice`) || !strings.Contains(hold, `"`+text+`"`) {
+			t.Errorf("the turn is held by %q, want %q", hold, text)
+		}
+	}
+	letsGo := func(say func(string) *socket.Answer, what string) {
+		t.Helper()
+		if hold := say("Stop").Hold; hold != "" {
+			t.Errorf("%s holds the turn: %q", what, hold)
+		}
+	}
+	say := turn(1)
+	alice.send("bob", "no hurry")
+	carol.call("broadcast-message", args{"message": "the tests are red"}, nil)
+	letsGo(say, "other mail")
+	say = turn(2)
+	urgent(alice, "one")
+	holds(say, "one")
+	urgent(alice, "two")
+	letsGo(say, "a second message in one turn")
+	say = turn(3) // which is told of the second
+	urgent(alice, "three")
+	holds(say, "three")
+	say = turn(4)
+	urgent(alice, "four")
+	letsGo(say, "a fourth within the hour")
+	bob.wantInbox("alice: no hurry", "carol: the tests are red", "alice: one", "alice: two", "alice: three", "alice: four") // told is not read
+}
+
+// What is sent to an agent's person the agent reads, too; then it is read for both.
+func TestAnAgentReadsItsPersonsMail(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	both := m.members("alice", "bob")
+	both[0].send("ash", "may I use decimals?")
+	both[1].wantInbox("alice: may I use decimals?")
+	both[1].wantInbox()
+	if out := m.Knoot(m.repo, "inbox", "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("their person's unread are %s", out)
+	}
+	if out := m.Knoot(m.repo, "inbox", "--all", "--json"); !strings.Contains(out, "may I use decimals?") || !strings.Contains(out, `"read": true`) {
+		t.Errorf("their person has %s", out)
+	}
+}
+
+// What an agent has read is kept in its mailbox, and check-messages returns what is unread.
+func TestWhatAnAgentHasReadIsKept(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	both := m.members("alice", "bob")
+	m.hook(socket.Hook{Session: "bobs-session", Event: "SessionStart", Source: "startup", Name: "bob"})
+	both[0].send("bob", "old news")
+	both[1].wantInbox("alice: old news")
+	both[0].send("bob", "news")
+	all := func() string {
+		t.Helper()
+		of := m.In(t)
+		of.Extra = []string{"CLAUDE_CODE_SESSION_ID=bobs-session", "CLAUDECODE=1"}
+		var kept []daemon.KeptMessage
+		if err := json.Unmarshal([]byte(of.Knoot(m.repo, "inbox", "--all", "--peek", "--json")), &kept); err != nil {
+			t.Fatal(err)
+		}
+		var out []string
+		for _, each := range kept {
+			out = append(out, fmt.Sprint(each.Text, " ", each.Read))
+		}
+		return strings.Join(out, ", ")
+	}
+	if got, want := all(), "old news true, news false"; got != want {
+		t.Errorf("bob has %q, want %q", got, want)
+	}
+	both[1].wantInbox("alice: news")
+	m.must(AgentRequest{Do: "rm", Agent: "bob"})
+	m.agent("bob", "claude", m.repo)
+	m.hook(socket.Hook{Session: "bobs-session", Event: "UserPromptSubmit", Prompt: "x", Name: "bob"})
+	if got := all(); got != "" {
+		t.Errorf("another bob has %q", got)
 	}
 }
 

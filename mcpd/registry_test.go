@@ -2,6 +2,7 @@ package mcpd
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,6 +139,86 @@ func TestIdsAreUniqueOnAMachine(t *testing.T) {
 		if _, err := m.server.Do(t.Context(), "mcp", elsewhere, body); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", id, err, want)
 		}
+	}
+}
+
+// The person's own agents are made in a repository, too, and none in the place of another repository's.
+func TestAddedAgentsAreUniqueOnAMachine(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.agent("alice", "claude", m.repository("ledger"))
+	if _, err := m.do(AgentRequest{Do: "add", Agent: "alice", Type: "claude"}); err == nil || !strings.Contains(err.Error(), "another repository") {
+		t.Errorf("another repository's name: %v", err)
+	}
+	m.must(AgentRequest{Do: "add", Agent: "bob", Type: "claude"})
+	if of, _ := m.server.find("bob"); len(of.Secret) != secretLength || of.Folder != m.repo || of.Workspace == "" {
+		t.Errorf("bob is %+v", of.entry)
+	}
+}
+
+// A session that its hooks made known is an agent by its agent's name and the beginning of its id, until it is bound.
+func TestASessionIsAnAgentUntilItIsBound(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	all := m.members("alice", "bob", "carol")
+	for session, agent := range map[string]string{"5d41402a-by-the-tool": "claude", "7d793037-by-environment": "codex"} {
+		m.hook(socket.Hook{Agent: agent, Session: session, Event: "SessionStart", Source: "startup"})
+	}
+	want := []string{"alice", "bob", "carol", "claude-5d41402a", "codex-7d793037"}
+	slices.Sort(want)
+	if got, _ := all[2].list("list-agents", nil); !slices.Equal(got, want) {
+		t.Errorf("there are %q, want %q", got, want)
+	}
+	all[2].send("claude-5d41402a", "as it is called")
+	all[2].send("5d4140", "by six characters of its id")
+	all[2].refused("send-message", args{"to": "5d414", "message": "x"}, "nobody here is called")
+	all[0].call("register-agent", args{"sessionId": "5d41402a"}, nil)
+	m.hook(socket.Hook{Agent: "codex", Session: "7d793037-by-environment", Event: "UserPromptSubmit", Prompt: "go", Name: "bob"})
+	got, entries := all[2].list("list-agents", nil)
+	if !slices.Equal(got, []string{"alice", "bob", "carol"}) || entries["alice"].SessionID != "5d41402a-by-the-tool" || entries["bob"].SessionID != "7d793037-by-environment" {
+		t.Errorf("bound, they are %+v", entries)
+	}
+	all[0].wantInbox("carol: as it is called", "carol: by six characters of its id")
+	// What names several names none.
+	for _, session := range []string{"abcdef-one", "abcdef-two"} {
+		m.hook(socket.Hook{Session: session, Event: "SessionStart", Source: "startup"})
+	}
+	all[2].refused("register-agent", args{"sessionId": "abcdef"}, "several sessions")
+	all[2].refused("send-message", args{"to": "abcdef", "message": "x"}, "several", "claude-abcdef-o", "claude-abcdef-t")
+}
+
+// A machine has a thousand agents with a name, and no more.
+func TestEntriesAreBounded(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0]
+	m.server.mu.Lock()
+	for n := range maxAgents - 1 {
+		id := fmt.Sprint("filler-", n)
+		m.server.agents[id] = &agent{entry: entry{ID: id, Name: id, Workspace: "another"}}
+	}
+	m.server.mu.Unlock()
+	const want = "1000 agents on this machine"
+	body, _ := json.Marshal(ConfigRequest{Agent: "bob"})
+	if _, err := m.server.Do(t.Context(), "mcp", m.repo, body); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("mcp config: %v", err)
+	}
+	if _, err := m.do(AgentRequest{Do: "add", Agent: "bob", Type: "claude"}); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("agent add: %v", err)
+	}
+	alice.refused("create-agent", args{"name": "bob", "folder": ".", "type": "claude"}, want)
+	alice.call("set-status", args{"status": "who is there may say so still"}, nil)
+}
+
+// What an entry says that its agent can reach: tools, which a shell does not.
+func TestToolsThatATypeReaches(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0]
+	m.agent("sh", "shell", m.repo)
+	_, entries := alice.list("describe-agents", nil)
+	if len(entries["sh"].Tools) > 0 || !slices.Equal(entries["alice"].Tools, []string{"coordination", "display", "tasks", "memory"}) {
+		t.Errorf("a shell reaches %q, Claude Code %q", entries["sh"].Tools, entries["alice"].Tools)
 	}
 }
 

@@ -201,7 +201,7 @@ func (s *Server) follow(ctx context.Context, patience time.Duration) {
 			return
 		}
 		if time.Now().After(until) {
-			s.say(fmt.Sprintf("agents cannot coordinate: port %d of 127.0.0.1 is taken by another program; set another with [mcp] port in config.toml, or [mcp] enabled = false", config.Port))
+			s.say(portTaken(config.Port))
 			return
 		}
 		select {
@@ -210,6 +210,18 @@ func (s *Server) follow(ctx context.Context, patience time.Duration) {
 			return
 		}
 	}
+}
+
+// sharedPort is the port of the default settings, which another tool has as its own default, too.
+const sharedPort = 8766
+
+// portTaken says that a port is another program's.
+func portTaken(port int) string {
+	by := "another program"
+	if port == sharedPort {
+		by += " (vox-mcp uses it, too)"
+	}
+	return fmt.Sprintf("agents cannot coordinate: port %d of 127.0.0.1 is taken by %s; set another with [mcp] port in config.toml, or [mcp] enabled = false", port, by)
 }
 
 // say keeps what hinders it, and logs it once.
@@ -238,7 +250,9 @@ func newServing(s *Server, listener net.Listener, asked int) *serving {
 	now := &serving{asked: asked, address: address, cancel: cancel, server: &http.Server{
 		Handler: s.handler(address), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx }, ErrorLog: quiet}}
-	now.done.Go(func() { _ = now.server.Serve(&boundedListener{Listener: listener, free: newSlots(maxConnections)}) })
+	now.done.Go(func() {
+		_ = now.server.Serve(&boundedListener{Listener: listener, free: newSlots(maxConnections), full: func() { s.logRefusal(tooMany, "connections", maxConnections) }})
+	})
 	return now
 }
 

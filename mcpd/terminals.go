@@ -35,9 +35,10 @@ const (
 	configVariable = "KNOOT_MCP_CONFIG"
 )
 
-// skipping are flags with which an agent asks its person for nothing. Knoot starts no agent with one.
+// skipping are what stands in flags with which an agent asks its person for nothing, wherever in a word: a word may be a line for a shell,
+// or settings. Knoot starts no agent with one.
 var skipping = []string{"--dangerously-skip-permissions", "--allow-dangerously-skip-permissions", "bypassPermissions", "--dangerously-bypass-approvals-and-sandbox",
-	"--yolo", "--dangerously-bypass-hook-trust", "--allow-all-tools", "--allow-all"}
+	"--dangerously-bypass-hook-trust", "danger-full-access", "--yolo", "mode=yolo", "mode yolo", "--allow-all"}
 
 // running is a terminal in which an agent runs. Server.mu guards what is not the terminal's own.
 type running struct {
@@ -61,11 +62,10 @@ func (s *Server) commandOf(kind string) ([]string, error) {
 			return nil, refusef("there is no command for agents of type %s: set [agents.%[1]s] command in config.toml", daemon.Clean(kind, maxTag))
 		}
 	}
-	for _, word := range command {
-		for _, flag := range skipping {
-			if word == flag || strings.HasPrefix(word, flag+"=") || strings.HasSuffix(word, "="+flag) {
-				return nil, refusef("[agents.%s] command in config.toml has %s, with which nobody is asked for anything: knoot starts no agent so; take it out", kind, word)
-			}
+	line := strings.Join(command, " ")
+	for _, flag := range skipping {
+		if strings.Contains(line, flag) {
+			return nil, refusef("[agents.%s] command in config.toml has %s, with which nobody is asked for anything: knoot starts no agent so; take it out", kind, flag)
 		}
 	}
 	return slices.Clone(command), nil

@@ -194,6 +194,114 @@ func TestNudges(t *testing.T) {
 	}
 }
 
+// looks has the server look whether something is to be typed to an agent, and returns what its terminal shows afterwards.
+func (m *machine) looks(id string) string {
+	m.t.Helper()
+	m.server.mu.Lock()
+	r := m.server.terminals[id]
+	m.server.mu.Unlock()
+	if r == nil {
+		m.t.Fatalf("%s does not run", id)
+	}
+	m.server.nudge(m.t.Context(), id, r)
+	return m.screen(id)
+}
+
+// Mail that comes while an agent works is told when it rests, and what was told is not told again.
+func TestANudgeWaitsForTheTurnsEnd(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	bob := m.terminalAgent("bob")
+	alice := m.members("alice")[0]
+	m.hookOf("bob", "UserPromptSubmit")
+	alice.send("bob", "one")
+	if text := m.looks("bob"); strings.Contains(text, nudgeText) {
+		t.Errorf("at work it is nudged:\n%s", text)
+	}
+	var unread []daemon.Message
+	bob.call("check-messages", args{"peek": true}, &unread)
+	m.server.mu.Lock()
+	m.server.agents["bob"].Nudged = []string{unread[0].ID} // as if it had been told, and had not read it
+	m.server.mu.Unlock()
+	m.hookOf("bob", "Stop")
+	if text := m.looks("bob"); strings.Contains(text, nudgeText) {
+		t.Errorf("of one message it is told again:\n%s", text)
+	}
+	m.hookOf("bob", "UserPromptSubmit")
+	alice.send("bob", "two")
+	if text := m.looks("bob"); strings.Contains(text, nudgeText) {
+		t.Errorf("at work it is nudged:\n%s", text)
+	}
+	m.hookOf("bob", "Stop")
+	m.shows("bob", heardNudge, 1)
+	m.await("all is read", func() bool { return len(bob.inbox(true)) == 0 })
+	if n := strings.Count(m.screen("bob"), heardNudge); n != 1 {
+		t.Errorf("it was nudged %d times:\n%s", n, m.screen("bob"))
+	}
+	for _, want := range []string{"check-messages", "go on with your work"} {
+		if !strings.Contains(nudgeText, want) {
+			t.Errorf("a nudge says %q, want %q in it", nudgeText, want)
+		}
+	}
+}
+
+// Of an agent of which no hook was seen nobody knows whether it can be typed to.
+func TestNothingIsTypedToWhoHasNoHooks(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("[agents.silent]\ncommand = [\"cat\"]\n")
+	m.must(AgentRequest{Do: "add", Agent: "bob", Type: "silent"})
+	m.must(AgentRequest{Do: "start", Agent: "bob"})
+	m.members("alice")[0].send("bob", "are you there?")
+	if text := m.looks("bob"); text != "" || m.state("bob") != "" {
+		t.Errorf("it is %q, and shows %q", m.state("bob"), text)
+	}
+	if got := m.known("bob").inbox(true); len(got) != 1 {
+		t.Errorf("it has %q", got)
+	}
+}
+
+// What is set as a type's command is run, and nothing that asks its person for nothing.
+func TestCommandsOfTypes(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	config := "[mcp]\nport = 0\n"
+	refused := [][]string{{"claude", "--dangerously-skip-permissions"}, {"claude", "--dangerously-skip-permissions=true"}, {"claude", "--allow-dangerously-skip-permissions"},
+		{"claude", "--permission-mode", "bypassPermissions"}, {"claude", "--permission-mode=bypassPermissions"}, {"claude", "--settings", `{"permissions":{"defaultMode":"bypassPermissions"}}`},
+		{"codex", "--dangerously-bypass-approvals-and-sandbox"}, {"codex", "--yolo"}, {"codex", "-c", `sandbox_mode="danger-full-access"`}, {"codex", "--dangerously-bypass-hook-trust"},
+		{"gemini", "--approval-mode=yolo"}, {"gemini", "--approval-mode", "yolo"}, {"copilot", "--allow-all-tools"}, {"sh", "-c", "exec claude --dangerously-skip-permissions"}}
+	taken := [][]string{{"claude", "--model", "opus", "--permission-mode", "acceptEdits"}, {"codex", "--sandbox", "workspace-write"}, {"gemini", "--model=flash"}}
+	for n, command := range append(slices.Clone(refused), taken...) {
+		config += fmt.Sprintf("[agents.t%d]\ncommand = [", n)
+		for _, word := range command {
+			config += fmt.Sprintf("%q, ", word)
+		}
+		config += "]\n"
+	}
+	m.stop()
+	m.Write(filepath.Join(m.KnootHome, "config.toml"), config)
+	m.start()
+	for n, command := range refused {
+		if got, err := m.server.commandOf(fmt.Sprint("t", n)); err == nil || !strings.Contains(err.Error(), "knoot starts no agent so") {
+			t.Errorf("%q: %q, %v", command, got, err)
+		}
+	}
+	for n, command := range taken {
+		if got, err := m.server.commandOf(fmt.Sprint("t", len(refused)+n)); err != nil || !slices.Equal(got, command) {
+			t.Errorf("%q: %q, %v", command, got, err)
+		}
+	}
+	for kind, command := range map[string][]string{"claude": {"claude"}, "codex": {"codex"}} {
+		if got, err := m.server.commandOf(kind); err != nil || !slices.Equal(got, command) {
+			t.Errorf("%s: %q, %v", kind, got, err)
+		}
+	}
+	if got, err := m.server.commandOf("shell"); err != nil || len(got) != 1 || !filepath.IsAbs(got[0]) {
+		t.Errorf("a shell: %q, %v", got, err)
+	}
+}
+
 // hookOf tells the daemon of a hook of the session that an agent is.
 func (m *machine) hookOf(id, event string) {
 	m.t.Helper()

@@ -188,6 +188,9 @@ func createWorktree(ctx context.Context, c *call) (any, error) {
 	if filepath.Dir(into) != folder || filepath.Base(into) == ".." {
 		return nil, refusef("%q leads out of the folder of worktrees", shown)
 	}
+	if info, err := os.Lstat(folder); err == nil && !info.IsDir() {
+		return nil, refusef("%s is no folder, and worktrees are made in none that a link leads to", daemon.Clean(folder, 200))
+	}
 	if _, err := os.Lstat(into); err == nil {
 		return nil, refusef("there is a folder %s already: choose another branch", daemon.Clean(into, 200))
 	}

@@ -51,24 +51,39 @@ func TestWorktrees(t *testing.T) {
 
 	// Nothing is touched by what is refused.
 	m.Write(filepath.Join(source, "shop-worktrees", "taken", "mine.txt"), "mine\n")
+	elsewhere := t.TempDir()
+	if err := os.Symlink(elsewhere, filepath.Join(source, "group", "ledger-worktrees")); err != nil {
+		t.Fatal(err)
+	}
 	for want, arguments := range map[string]args{
-		"there is a branch fix/dates": {"repo": "shop", "branch": "fix/dates"},
-		"there is a folder":           {"repo": "shop", "branch": "taken"},
-		"outside of the source":       {"repo": "../outside", "branch": "b"},
-		"leads out of the source":     {"repo": "link", "branch": "b"},
-		"no repository notes":         {"repo": "notes", "branch": "b"},
-		"no repository none":          {"repo": "none", "branch": "b"},
-		"no commit":                   {"repo": "shop", "branch": "b", "base": "nowhere"},
-		`no commit "--output=x"`:      {"repo": "shop", "branch": "b", "base": "--output=x"},
-		`"../../up" is no name`:       {"repo": "shop", "branch": "../../up"},
-		`"-d" is no name`:             {"repo": "shop", "branch": "-d"},
-		`"a..b" is no name`:           {"repo": "shop", "branch": "a..b"},
-		`"@{-1}" is no name`:          {"repo": "shop", "branch": "@{-1}"},
+		"there is a branch fix/dates":  {"repo": "shop", "branch": "fix/dates"},
+		"there is a folder":            {"repo": "shop", "branch": "taken"},
+		"outside of the source":        {"repo": "../outside", "branch": "b"},
+		"leads out of the source":      {"repo": "link", "branch": "b"},
+		"no repository notes":          {"repo": "notes", "branch": "b"},
+		"no repository none":           {"repo": "none", "branch": "b"},
+		"no commit":                    {"repo": "shop", "branch": "b", "base": "nowhere"},
+		`no commit "--output=x"`:       {"repo": "shop", "branch": "b", "base": "--output=x"},
+		`"../../up" is no name`:        {"repo": "shop", "branch": "../../up"},
+		`"-d" is no name`:              {"repo": "shop", "branch": "-d"},
+		`"a..b" is no name`:            {"repo": "shop", "branch": "a..b"},
+		`"@{-1}" is no name`:           {"repo": "shop", "branch": "@{-1}"},
+		`"/tmp/b" is no name`:          {"repo": "shop", "branch": "/tmp/b"},
+		`".." is no name`:              {"repo": "shop", "branch": ".."},
+		"no repository -x":             {"repo": "-x", "branch": "b"},
+		"../outside is outside of the": {"repo": outside, "branch": "b"},
+		"no folder":                    {"repo": "group/ledger", "branch": "b"}, // its folder of worktrees leads elsewhere
 	} {
 		alice.refused("create-worktree", arguments, want)
 	}
+	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) > 0 {
+		t.Errorf("where a link leads there are %v, %v", entries, err)
+	}
 	if got := m.Git(shop, "branch", "--format=%(refname:short)"); got != "fix/dates\nmain" {
 		t.Errorf("the branches are %q", got)
+	}
+	if text, err := os.ReadFile(filepath.Join(source, "shop-worktrees", "taken", "mine.txt")); err != nil || string(text) != "mine\n" {
+		t.Errorf("what was there holds %q, %v", text, err)
 	}
 	first := m.Git(shop, "rev-parse", "HEAD")
 	m.Commit(shop, "more.txt", "more\n", "More")
