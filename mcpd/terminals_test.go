@@ -216,7 +216,7 @@ func TestANudgeWaitsForTheTurnsEnd(t *testing.T) {
 	alice := m.members("alice")[0]
 	m.hookOf("bob", "UserPromptSubmit")
 	alice.send("bob", "one")
-	if text := m.looks("bob"); strings.Contains(text, nudgeText) {
+	if text := m.looks("bob"); strings.Contains(text, socket.Nudge) {
 		t.Errorf("at work it is nudged:\n%s", text)
 	}
 	var unread []daemon.Message
@@ -225,12 +225,12 @@ func TestANudgeWaitsForTheTurnsEnd(t *testing.T) {
 	m.server.agents["bob"].Nudged = []string{unread[0].ID} // as if it had been told, and had not read it
 	m.server.mu.Unlock()
 	m.hookOf("bob", "Stop")
-	if text := m.looks("bob"); strings.Contains(text, nudgeText) {
+	if text := m.looks("bob"); strings.Contains(text, socket.Nudge) {
 		t.Errorf("of one message it is told again:\n%s", text)
 	}
 	m.hookOf("bob", "UserPromptSubmit")
 	alice.send("bob", "two")
-	if text := m.looks("bob"); strings.Contains(text, nudgeText) {
+	if text := m.looks("bob"); strings.Contains(text, socket.Nudge) {
 		t.Errorf("at work it is nudged:\n%s", text)
 	}
 	m.hookOf("bob", "Stop")
@@ -240,8 +240,8 @@ func TestANudgeWaitsForTheTurnsEnd(t *testing.T) {
 		t.Errorf("it was nudged %d times:\n%s", n, m.screen("bob"))
 	}
 	for _, want := range []string{"check-messages", "go on with your work"} {
-		if !strings.Contains(nudgeText, want) {
-			t.Errorf("a nudge says %q, want %q in it", nudgeText, want)
+		if !strings.Contains(socket.Nudge, want) {
+			t.Errorf("a nudge says %q, want %q in it", socket.Nudge, want)
 		}
 	}
 }
