@@ -32,6 +32,9 @@ type BriefInput struct {
 	Told Told
 	// Invited says that the session was told how to leave a fact.
 	Invited bool
+	// Introduction is what the session is still to be told of who it is, at its start or else with a prompt: knoot's own words, in a line
+	// of at most 300 bytes; "": nothing.
+	Introduction string
 	// Waits says that the context was denied a file in this turn and was not told yet that it is free.
 	Waits bool
 
@@ -148,6 +151,8 @@ type Brief struct {
 	Told []LineDigest
 	// Invited says that the text tells how to leave a fact; the session is then not invited again.
 	Invited bool
+	// Introduced says that the text tells the session who it is; it is not told again.
+	Introduced bool
 	// Facts are the facts and cached answers delivered, in the order of the text, and More how many did not fit.
 	Facts []DeliveredFact
 	More  int
@@ -196,6 +201,12 @@ func Compose(in *BriefInput) Brief {
 	}
 	c.fit(budget)
 	return c.brief
+}
+
+// introduces says whether the session is told who it is, in front of all else.
+func (c *composer) introduces(budget int) bool {
+	opens := c.in.Event == EventSessionStart || c.in.Event == EventPrompt
+	return opens && !c.in.Subagent && c.in.Introduction != "" && len(c.in.Introduction) <= budget
 }
 
 // A part is a kind of thing that a brief may carry.
@@ -478,11 +489,17 @@ func firstPath(f *BriefFact) string {
 
 // fit makes the block: as many items as the budget takes, in their order, then a count of the rest.
 func (c *composer) fit(budget int) {
-	invite := c.invites()
+	invite, introduce := c.invites(), c.introduces(budget)
+	if introduce {
+		budget -= len(c.in.Introduction) + len("\n")
+	}
 	if c.put(budget, heading, invite) || invite && c.put(budget, heading, false) {
 		c.brief.Cause = cause(c.in)
 	} else if invite && c.in.Event == EventSessionStart && len(invitation) <= budget {
 		c.brief.Text, c.brief.Invited, c.brief.Cause = invitation, true, cause(c.in)
+	}
+	if introduce {
+		c.brief.Text, c.brief.Introduced, c.brief.Cause = strings.TrimSuffix(c.in.Introduction+"\n"+c.brief.Text, "\n"), true, cause(c.in)
 	}
 	c.brief.Bytes = len(c.brief.Text)
 }

@@ -552,6 +552,51 @@ func TestInvitation(t *testing.T) {
 	}
 }
 
+// Who it is a session is told in front of all else.
+func TestIntroduction(t *testing.T) {
+	const introduction = "You are bob."
+	for _, c := range []struct {
+		name   string
+		event  string
+		facts  bool
+		change func(*BriefInput)
+		want   string // how the text begins; "": it is not in it
+	}{
+		{"at the start", EventSessionStart, false, nil, introduction + "\n" + invitation},
+		{"at the start, without an invitation", EventSessionStart, false, func(in *BriefInput) { in.Budget.Invite = false }, introduction},
+		{"with the start's brief", EventSessionStart, true, nil, introduction + "\n" + heading + "\n- "},
+		{"alone at a prompt", EventPrompt, false, nil, introduction},
+		{"with a prompt's brief", EventPrompt, true, nil, introduction + "\n" + heading + "\n- "},
+		{"never before a tool call", EventPreTool, true, nil, ""},
+		{"never to a subagent", EventSubagentStart, true, nil, ""},
+		{"never to a subagent that prompts", EventPrompt, true, func(in *BriefInput) { in.Subagent = true }, ""},
+		{"not where it does not fit", EventPrompt, true, func(in *BriefInput) { in.Budget.Turn = len(introduction) - 1 }, ""},
+		{"alone where no more fits", EventPrompt, true, func(in *BriefInput) { in.Budget.Turn = len(introduction) }, introduction},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := input(c.event)
+			in.Introduction = introduction
+			if c.facts {
+				in.Facts = []BriefFact{money}
+				in.Call, in.Turn = money.Paths, money.Paths
+			}
+			if c.change != nil {
+				c.change(in)
+			}
+			b := Compose(in)
+			if b.Introduced != (c.want != "") || strings.Contains(b.Text, introduction) != b.Introduced || !strings.HasPrefix(b.Text, c.want) {
+				t.Errorf("introduced %v: %q, want %q", b.Introduced, b.Text, c.want)
+			}
+			if b.Bytes != len(b.Text) || b.Bytes > in.Budget.Start || (b.Text == "") != (b.Cause == "") {
+				t.Errorf("record: %+v", b)
+			}
+			if alone := !c.facts || in.Budget.Turn < 100; alone && c.event == EventPrompt && b.Introduced && b.Text != introduction {
+				t.Errorf("alone, but %q", b.Text)
+			}
+		})
+	}
+}
+
 func TestMoreIsSaidOnceForANumber(t *testing.T) {
 	in := input(EventPreTool, fact("a", "a.js", strings.Repeat("x", 280)), fact("b", "a.js", strings.Repeat("y", 280)))
 	in.Budget.Turn = len(heading) + 400

@@ -17,8 +17,8 @@ import (
 )
 
 // Coordinator is the server through which agents find, write to and plan with each other (package mcpd), as the daemon sees it.
-// Its methods may be called from several goroutines; Hear, Mailed, Agents and AgentOf call nothing of the Host's, since the daemon is in the
-// middle of something then.
+// Its methods may be called from several goroutines; Hear, Mailed, Agents, AgentOf and Introduction call nothing of the Host's, since the daemon
+// is in the middle of something then.
 type Coordinator interface {
 	// Open begins to serve. It may be called again after Close.
 	Open()
@@ -32,6 +32,8 @@ type Coordinator interface {
 	Agents(repository string) []Agent
 	// AgentOf returns which agent a session is; false: none that has a name of its own.
 	AgentOf(SessionKey) (Agent, bool)
+	// Introduction is what a session is told once, in a line of at most 300 bytes, of which agent it is and what it can do; "": nothing.
+	Introduction(SessionKey) string
 	// Mailed is told that a message waits for an agent, by id; direct: it is for that one alone.
 	Mailed(agent string, direct bool)
 	// Do does an operation of a command: mcp or agent. The answer is encoded as JSON.
@@ -181,6 +183,14 @@ func (d *daemon) agentOf(key sessionKey) (Agent, bool) {
 		return Agent{}, false
 	}
 	return d.coordinator.AgentOf(key)
+}
+
+// introduction is what a session is told once of who it is.
+func (d *daemon) introduction(key sessionKey) (text string) {
+	if d.coordinator != nil {
+		d.guard("coordinator", func() { text = d.coordinator.Introduction(key) })
+	}
+	return text
 }
 
 // mailed tells the coordinator where a message waits; direct: for one reader alone.

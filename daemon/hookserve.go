@@ -366,7 +366,8 @@ func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
 	if c.h.Event == EventSessionStart && (c.h.Source == "resume" || c.h.Source == "fork") {
 		in.Since = c.since(ctx, p)
 	}
-	if len(in.Facts)+len(in.Peers)+len(in.Queues)+len(around.news) == 0 && in.Since == nil && c.h.Event != EventSessionStart && !c.hasNews() {
+	in.Introduction = c.introduction()
+	if len(in.Facts)+len(in.Peers)+len(in.Queues)+len(around.news) == 0 && in.Since == nil && c.h.Event != EventSessionStart && in.Introduction == "" && !c.hasNews() {
 		return nil
 	}
 	in.Instructions = wt.instructions(c.h.Cwd)
@@ -385,6 +386,21 @@ func (c *hookCall) briefIn(ctx context.Context, p hookPlace) *Shown {
 	}
 	shown, _ := c.compose(in, around, nil)
 	return shown
+}
+
+// introduction is what the session is still to be told of who it is. Its start may have been missed, or nobody took that answer: then its
+// next prompt tells.
+func (c *hookCall) introduction() string {
+	if c.h.Event != EventSessionStart && c.h.Event != EventPrompt || c.h.Subagent != "" {
+		return ""
+	}
+	c.d.state.mu.Lock()
+	told := c.d.state.sessions[c.key].introduced
+	c.d.state.mu.Unlock()
+	if told {
+		return ""
+	}
+	return c.d.introduction(c.key)
 }
 
 // compose tells the context what there is to tell, unless that holds facts that are not judged: then it says which, marks
@@ -413,6 +429,9 @@ func (c *hookCall) fill(in *BriefInput, around *surroundings) {
 	s := c.d.state.sessions[c.key]
 	ctx := s.context(c.h.Subagent)
 	in.Told, in.Spent, in.Invited = ctx.told, ctx.spent, s.invited
+	if s.introduced {
+		in.Introduction = ""
+	}
 	in.TurnNumber, in.Waits, in.News = ctx.turn, ctx.waitsIn(ctx.turn), ctx.newsFor(in, around)
 	in.Turn, in.Session, in.Own = in.Turn[:0], in.Session[:0], in.Own[:0]
 	for i := range in.Facts {
@@ -458,6 +477,9 @@ func (c *hookCall) tell(in *BriefInput, b *Brief) *Shown {
 	}
 	if in.Event == eventStop {
 		r.Held = in.TurnNumber
+	}
+	if b.Introduced {
+		r.Introduced = 1
 	}
 	c.d.state.commit(r)
 	if b.Text == "" {
@@ -509,6 +531,7 @@ func (c *hookCall) takeBack() {
 	if c.told.Held != 0 {
 		r.Held = -1
 	}
+	r.Introduced = -c.told.Introduced
 	st.commit(r)
 }
 

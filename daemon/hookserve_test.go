@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -418,6 +419,63 @@ func TestAnswerThatNobodyTookIsToldAgain(t *testing.T) {
 	a := &agent{r: r, session: "one"}
 	if text := a.read("src/billing.js"); !strings.Contains(text, "integer cents") {
 		t.Errorf("told %q after that", text)
+	}
+}
+
+// introducer is a coordinator that has sessions told one line of who they are.
+type introducer string
+
+func (i introducer) Introduction(SessionKey) string { return string(i) }
+
+func (introducer) Open()                            {}
+func (introducer) Close()                           {}
+func (introducer) Tick()                            {}
+func (introducer) Hear(SessionEvent)                {}
+func (introducer) Agents(string) []Agent            { return nil }
+func (introducer) AgentOf(SessionKey) (Agent, bool) { return Agent{}, false }
+func (introducer) Mailed(string, bool)              {}
+func (introducer) Problem() string                  { return "" }
+func (introducer) Do(context.Context, string, string, json.RawMessage) (any, error) {
+	return nil, errors.New("it does nothing")
+}
+
+// Who it is a session is told once, whichever hook can say so first, and again only if nobody took the answer.
+func TestASessionIsToldOnceWhoItIs(t *testing.T) {
+	const line = "knoot started you as the agent bob."
+	m := newMachine(t)
+	r := m.repository("shop")
+	d := m.start(Options{Coordinate: func(*Host) Coordinator { return introducer(line) }})
+	r.isOpen()
+	start := &socket.Hook{Agent: "claude", Event: EventSessionStart, Session: "one", Source: "startup", Cwd: r.root, Payload: "first", Places: []socket.Place{{Root: r.root}}}
+	rep := d.answer(t.Context(), &socket.Request{Op: "hook", Hook: start}, nil)
+	if !strings.HasPrefix(rep.Answer.Context, line+"\n") {
+		t.Fatalf("told %q", rep.Answer.Context)
+	}
+	rep.unwritten()
+	a := &agent{r: r, session: "one"}
+	if text := (&agent{r: r, session: "one", subagent: "sub"}).hook(EventSubagentStart, nil).Context; text != "" {
+		t.Errorf("a subagent is told %q", text)
+	}
+	if text := a.prompt("go"); text != line {
+		t.Errorf("its prompt is told %q", text)
+	}
+	for _, source := range []string{"compact", "resume", "startup"} {
+		if text := a.start(source) + a.prompt("go on"); strings.Contains(text, line) {
+			t.Errorf("after %s it is told again: %q", source, text)
+		}
+	}
+	if text := (&agent{r: r, session: "two"}).start("startup"); !strings.HasPrefix(text, line) {
+		t.Errorf("another session is told %q", text)
+	}
+	d.state.compact(d.now()) // what is kept of it says so, too
+	kept := sessions{}
+	d.state.mu.Lock()
+	for _, r := range d.state.sessions[sessionKey{"claude", "one"}].records() {
+		kept.apply(r)
+	}
+	d.state.mu.Unlock()
+	if !kept[sessionKey{"claude", "one"}].introduced {
+		t.Error("a later daemon would tell it again")
 	}
 }
 

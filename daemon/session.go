@@ -33,7 +33,9 @@ type session struct {
 	intent   string        // what the session said that it is doing; "" not yet
 	intended gitlog.Millis // when it said so
 	invited  bool          // the line that says how to leave a fact was told
-	contexts map[string]*sessionContext
+	// introduced says that it was told who it is.
+	introduced bool
+	contexts   map[string]*sessionContext
 	// announced are the clones (by common directory) whose audit log has this session's start.
 	announced map[string]bool
 	// asked are the sessions of which it was asked whether they do the same.
@@ -109,10 +111,12 @@ type stateRecord struct {
 	Intent    *string       `json:"intent,omitempty"`
 	Announced string        `json:"announced,omitempty"`
 	Invited   bool          `json:"invited,omitempty"`
-	Ended     bool          `json:"ended,omitempty"`
-	Turn      int           `json:"turn,omitempty"`
-	Cleared   bool          `json:"cleared,omitempty"` // what was told counts as not told: the context was emptied
-	Touched   []*touch      `json:"touched,omitempty"`
+	// Introduced is 1 where the session was told who it is; -1: it was not, after all.
+	Introduced int      `json:"introduced,omitempty"`
+	Ended      bool     `json:"ended,omitempty"`
+	Turn       int      `json:"turn,omitempty"`
+	Cleared    bool     `json:"cleared,omitempty"` // what was told counts as not told: the context was emptied
+	Touched    []*touch `json:"touched,omitempty"`
 	// Told is what counts as told from now on, Delivered the facts that it named, Spent the bytes that it took of the
 	// turn's budget; Shown is the text, which is kept for less long than these are.
 	Told      []LineDigest    `json:"told,omitempty"`
@@ -186,6 +190,9 @@ func (all sessions) apply(r *stateRecord) {
 		s.announced[r.Announced] = true
 	}
 	s.invited = s.invited || r.Invited
+	if r.Introduced != 0 {
+		s.introduced = r.Introduced > 0
+	}
 	if r.Asked != nil {
 		s.asked[*r.Asked] = true
 	}

@@ -310,7 +310,11 @@ func (st *state) owedIn(root string) map[sessionKey][]happening {
 
 // records are what makes a session again, in the order of apply. They stay as they are when the session changes.
 func (s *session) records() []*stateRecord {
-	first := &stateRecord{At: s.started, Session: s.key, Invited: s.invited, Owed: s.owed, Start: &sessionStart{Home: s.home,
+	introduced := 0
+	if s.introduced {
+		introduced = 1
+	}
+	first := &stateRecord{At: s.started, Session: s.key, Invited: s.invited, Introduced: introduced, Owed: s.owed, Start: &sessionStart{Home: s.home,
 		Process: s.process, Birth: s.birth, Person: s.person, Name: s.name, Private: s.private}}
 	out := []*stateRecord{first}
 	if intent := s.intent; intent != "" {

@@ -216,6 +216,7 @@ func (s *Server) connected(id string) {
 	defer s.mu.Unlock()
 	if a := s.agents[id]; a != nil && !a.Registered {
 		a.Registered, a.changed = true, true
+		s.arrived(a)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
 	"knoot.dev/knoot/daemon"
@@ -17,7 +18,11 @@ import (
 // standIn is a program in the place of an agent: it has hooks, as Claude Code has, is connected by its configuration, and does at each
 // line that is typed to it what its script says. It runs in a process of its own, with the arguments of its command.
 func standIn(args []string) {
-	s := &stand{session: fmt.Sprintf("5e551017-%d", os.Getpid())}
+	s := &stand{agent: "claude", session: fmt.Sprintf("5e551017-%d", os.Getpid())}
+	if len(args) > 0 && args[0] == "as-codex" {
+		s.standInForCodex(args)
+		return
+	}
 	for i, arg := range args {
 		switch arg {
 		case "--mcp-config":
@@ -32,10 +37,24 @@ func standIn(args []string) {
 	}
 	fmt.Printf("%s is %s in %s %q\n", os.Getenv("KNOOT_AGENT"), s.session, s.cwd(), args)
 	s.hook(socket.Hook{Event: "SessionStart", Source: "startup"})
+	s.follow()
+}
+
+// follow does what is typed.
+func (s *stand) follow() {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		line := strings.TrimSpace(lines.Text())
-		s.hook(socket.Hook{Event: "UserPromptSubmit", Prompt: line, PromptID: line})
+		if s.mute {
+			fmt.Printf("heard %q\n", line)
+			continue
+		}
+		if s.agent == "codex" && !s.begun {
+			s.begun = true
+			s.hook(socket.Hook{Event: "SessionStart", Source: "startup"})
+		}
+		asked := strings.TrimSuffix(strings.TrimPrefix(line, "\x1b[200~"), "\x1b[201~")
+		s.hook(socket.Hook{Event: "UserPromptSubmit", Prompt: asked, PromptID: asked})
 		fmt.Printf("heard %q\n", line)
 		switch {
 		case line == "ask": // waits for its person
@@ -45,7 +64,7 @@ func standIn(args []string) {
 		case line == "plan":
 			s.call("plan-tasks", `"tasks":[{"id":"parse","goal":"parse dates","assignee":"bob"},{"id":"docs","goal":"say so","dependsOn":["parse"]}]`)
 			s.call("dispatch-task", `"taskId":"parse"`)
-		case line == socket.Nudge:
+		case asked == socket.Nudge:
 			s.readMail()
 		}
 		s.hook(socket.Hook{Event: "Stop", PromptID: line})
@@ -53,8 +72,27 @@ func standIn(args []string) {
 	}
 }
 
+// standInForCodex is in the place of Codex: it wants what is pasted marked, connects before it is asked anything, and has its hooks say
+// nothing before its first prompt. Nobody trusts the hooks of the agents eve and
+// fay.
+func (s *stand) standInForCodex(args []string) {
+	s.agent, s.mute, s.authorization = "codex", slices.Contains([]string{"eve", "fay"}, os.Getenv("KNOOT_AGENT")), "Bearer "+os.Getenv(secretVariable)
+	for _, arg := range args {
+		if value, is := strings.CutPrefix(arg, "mcp_servers.knoot.url="); is {
+			s.url = strings.Trim(value, `"`)
+		}
+	}
+	fmt.Print("\x1b[?2004h")
+	s.call("list-agents", "")
+	s.follow()
+}
+
 // stand is the program's state.
-type stand struct{ session, url, authorization string }
+type stand struct {
+	agent, session, url, authorization string
+	mute                               bool // its hooks do not run
+	begun                              bool // of Codex: it was asked something
+}
 
 func (s *stand) cwd() string {
 	dir, _ := os.Getwd()
@@ -80,7 +118,7 @@ func (s *stand) hook(h socket.Hook) {
 	if err != nil {
 		panic(err)
 	}
-	h.Agent, h.Session, h.Cwd, h.Name = "claude", s.session, s.cwd(), os.Getenv("KNOOT_AGENT")
+	h.Agent, h.Session, h.Cwd, h.Name = s.agent, s.session, s.cwd(), os.Getenv("KNOOT_AGENT")
 	h.Places = []socket.Place{{Root: h.Cwd}}
 	if resp, err := loc.Ask(context.Background(), &socket.Request{Op: "hook", Hook: &h}); err != nil || resp.Error != "" {
 		fmt.Println("hook:", err, resp)

@@ -19,7 +19,7 @@ const (
 	scrollback = 256 << 10
 	// quietTime is how long after a person's last key nothing else is typed.
 	quietTime = 2 * time.Second
-	// enterPause is between a text that is typed and its Enter: what comes in one piece is taken for something pasted.
+	// enterPause is between a text that is typed and its Enter: what comes in one piece is taken for something pasted. See say.
 	enterPause = 50 * time.Millisecond
 	// typeTime bounds what a program may take to accept keys.
 	typeTime = 2 * time.Second
@@ -46,6 +46,8 @@ type terminal struct {
 	lastKey time.Time     // guarded by mu: of a person's
 	begun   bool          // guarded by mu: a person typed something since the last Enter
 	unsent  bool          // guarded by mu: a text stands in the line whose Enter is still to be typed
+	touched bool          // guarded by mu: a person typed something, ever
+	pastes  bool          // guarded by mu: the program asked for marks around what is pasted
 }
 
 var (
@@ -129,6 +131,7 @@ func (t *terminal) print(text []byte) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.followPastes(text)
 	t.kept = append(t.kept, text...)
 	if len(t.kept) > 2*scrollback {
 		t.kept = append([]byte(nil), t.kept[len(t.kept)-scrollback:]...)
@@ -136,6 +139,16 @@ func (t *terminal) print(text []byte) {
 	t.printed += int64(len(text))
 	close(t.more)
 	t.more = make(chan struct{})
+}
+
+// followPastes takes note of whether the program, by what it prints next, wants what is pasted marked. mu is held.
+func (t *terminal) followPastes(text []byte) {
+	on, off := []byte("\x1b[?2004h"), []byte("\x1b[?2004l")
+	begun := t.kept[max(0, len(t.kept)-len(on)+1):] // of a sequence that ends in text
+	all := append(bytes.Clone(begun), text...)
+	if at := max(bytes.LastIndex(all, on), bytes.LastIndex(all, off)); at >= 0 {
+		t.pastes = bytes.HasPrefix(all[at:], on)
+	}
 }
 
 // since returns what was printed after the first from bytes, as far as it is kept, how much that makes in all, and what is closed
@@ -158,7 +171,7 @@ func (t *terminal) press(keys []byte) error {
 		return t.write(keys)
 	}
 	t.mu.Lock()
-	t.lastKey = time.Now()
+	t.lastKey, t.touched = time.Now(), true
 	if at := bytes.LastIndexAny(keys, "\r\n"); at >= 0 {
 		t.begun, t.unsent = at < len(keys)-1, false
 	} else if len(keys) > 0 {
@@ -199,18 +212,29 @@ func (t *terminal) quiet() (wait time.Duration, forever bool) {
 	return max(0, time.Until(t.lastKey.Add(quietTime))), t.begun
 }
 
+// untouched says whether no person has typed anything, since the program began.
+func (t *terminal) untouched() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return !t.touched
+}
+
 // say types a text and Enter for as long as may says that it may, which is asked before each. A text whose Enter was not typed stands
-// in the line, and Enter alone is typed the next time.
+// in the line, and Enter alone is typed the next time. A program that asked for it gets the text marked as something pasted: it reads
+// text and Enter in one piece when it is slow, and would take Enter for a part of the text.
 func (t *terminal) say(ctx context.Context, text string, may func() bool) (said bool, err error) {
 	t.typing.Lock()
 	defer t.typing.Unlock()
 	t.mu.Lock()
-	stands := t.unsent
+	stands, marked := t.unsent, t.pastes
 	t.mu.Unlock()
 	if !may() {
 		return false, nil
 	}
 	if !stands {
+		if marked {
+			text = "\x1b[200~" + text + "\x1b[201~"
+		}
 		if err := t.write([]byte(text)); err != nil {
 			return false, err
 		}

@@ -46,7 +46,9 @@ type running struct {
 	stopped bool      // somebody ended it
 	resumed bool      // the agent was to go on with the session that it had
 	since   time.Time // when it was first idle; zero: it was not yet
-	nudged  time.Time // when something was typed that nothing has come of yet; zero: nothing
+	// presumed says that it counts as idle because it has connected, and that nothing was heard of it.
+	presumed bool
+	nudged   time.Time // when something was typed that nothing has come of yet; zero: nothing
 }
 
 // commandOf is the command line of a type of agent: the person's, else what is built in.
@@ -243,6 +245,9 @@ func (s *Server) run(id string, environ []string, fresh bool) error {
 	r := &running{terminal: t, resumed: resume}
 	s.terminals[id], s.environs[id], s.starts = r, environ, append(s.starts, now)
 	s.stirred(a)
+	if a.Registered { // by now
+		s.arrived(a)
+	}
 	s.loops.Go(func() { s.attend(ctx, id, r) })
 	s.host.Log().Info("an agent begins", "agent", id, "type", of.Type, "resumed", resume)
 	return nil
@@ -300,7 +305,7 @@ func (s *Server) left(id string, r *running) {
 func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration {
 	s.mu.Lock()
 	a := s.agents[id]
-	ready := a != nil && s.terminals[id] == r && a.State == idle
+	ready := a != nil && s.terminals[id] == r && a.State == idle && (!r.presumed || r.untouched())
 	wait := max(time.Until(r.since.Add(firstNudge)), time.Until(r.nudged.Add(nudgeAgain)))
 	var of agent
 	if ready {
@@ -338,7 +343,7 @@ func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration
 		_, begun := r.quiet()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return !begun && s.terminals[id] == r && a.State == idle
+		return !begun && s.terminals[id] == r && a.State == idle && (!r.presumed || r.untouched())
 	})
 	if err != nil || !said {
 		return 0 // it has ended, or works, or waits for its person: then it is looked again
@@ -346,9 +351,22 @@ func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration
 	s.mu.Lock()
 	a.Nudged, a.changed = waiting, true
 	r.nudged = time.Now()
+	if r.presumed { // with no hooks it stays so, and nothing more is typed
+		a.State, r.presumed = working, false
+	}
 	s.mu.Unlock()
 	s.flush()
 	return 0
+}
+
+// arrived takes note that an agent has connected. Codex tells its hooks nothing before its first prompt, and connects once it has
+// asked its person whatever it has to ask before that: so it is idle, for as long as nobody types to it. mu is held.
+func (s *Server) arrived(a *agent) {
+	if r := s.terminals[a.ID]; r != nil && a.Type == "codex" && a.State == "" && r.untouched() {
+		a.State, a.changed = idle, true
+		s.stirred(a)
+		r.presumed = true
+	}
 }
 
 // stirred takes note that something was heard of an agent. mu is held.
@@ -357,11 +375,26 @@ func (s *Server) stirred(a *agent) {
 	if r == nil {
 		return
 	}
-	r.nudged = time.Time{}
+	r.nudged, r.presumed = time.Time{}, false
 	if a.State == idle && r.since.IsZero() {
 		r.since = time.Now()
 	}
 	r.poke()
+}
+
+// introduction is what an agent that knoot starts is told once a session, with its id.
+const introduction = "knoot started you as the agent %[1]s. With its MCP tools (agentId %[1]s) you can register (register-agent) and look for your teammates " +
+	"(list-agents, describe-agents); what they send you is in check-messages."
+
+// Introduction tells a session in a terminal who it is. With nothing to register at it says nothing.
+func (s *Server) Introduction(key daemon.SessionKey) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.agents[s.bound[key]]
+	if a == nil || s.terminals[a.ID] == nil || s.serving == nil || !slices.Contains(s.tools.Load().groups, coordination) {
+		return ""
+	}
+	return fmt.Sprintf(introduction, a.ID)
 }
 
 // Mailed is told that a message waits for an agent; direct: it is for that one alone, and starts an agent that knoot can start.

@@ -302,6 +302,124 @@ func TestCommandsOfTypes(t *testing.T) {
 	}
 }
 
+// An agent that knoot starts is told once who it is, with a name as long as there may be; nobody else is, and nobody where nothing could
+// be done about it.
+func TestIntroduction(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	name := strings.Repeat("b", maxName)
+	text := fmt.Sprintf(introduction, name)
+	if len(text) > 300 || !strings.Contains(text, "register") || strings.Contains(text, "\n") {
+		t.Errorf("it is %d bytes: %s", len(text), text)
+	}
+	told := func(agent string, begins int) int {
+		m.keys(agent, "hello\r") // what its start was too early for comes with its prompt
+		m.shows(agent, "rests", begins)
+		return strings.Count(m.screen(agent), "knoot started you as")
+	}
+	m.terminalAgent(name)
+	if n := told(name, 1); n != 1 || !strings.Contains(m.screen(name), text) {
+		t.Errorf("it is told %d times: %s", n, m.screen(name))
+	}
+	m.must(AgentRequest{Do: "stop", Agent: name})
+	m.terminalAgent(name) // with the session that it had
+	if n := told(name, 1); n != 0 {
+		t.Errorf("it is told again: %s", m.screen(name))
+	}
+	m.agent("alice", "claude", m.repo)
+	for _, event := range []string{"SessionStart", "UserPromptSubmit"} {
+		if answer := m.hook(socket.Hook{Session: "one", Event: event, Source: "startup", Prompt: "go", Name: "alice"}); strings.Contains(answer.Context, "knoot started you") {
+			t.Errorf("an agent that its person started is told %q", answer.Context)
+		}
+	}
+	settings := filepath.Join(m.KnootHome, "config.toml")
+	config, err := os.ReadFile(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for agent, off := range map[string]string{"carol": "enabled = false", "dora": `tools = ["memory"]`} {
+		m.stop()
+		m.Write(settings, strings.Replace(string(config), "[mcp]\n", "[mcp]\n"+off+"\n", 1))
+		m.start()
+		m.must(AgentRequest{Do: "add", Agent: agent, Type: "claude"})
+		m.must(AgentRequest{Do: "start", Agent: agent})
+		m.await(agent+" is idle", func() bool { return m.state(agent) == idle })
+		term, _ := m.server.terminalOf(agent)
+		if err := term.press([]byte("hello\r")); err != nil {
+			t.Fatal(err)
+		}
+		m.shows(agent, "rests", 1)
+		if strings.Contains(m.screen(agent), "knoot started you") {
+			t.Errorf("with %s it is told %s", off, m.screen(agent))
+		}
+	}
+}
+
+// Codex says nothing by its hooks before its first prompt. It is idle once it has connected, until somebody types to it; where its hooks
+// never say anything, one line is typed to it and no more.
+func TestCodexIsIdleOnceItHasConnected(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.withStandIns(fmt.Sprintf("[agents.codex]\ncommand = [%q, \"stand-in\", \"as-codex\"]\n", self))
+	carol := m.agent("carol", "claude", m.repo)
+	m.server.connected("carol")
+	for _, id := range []string{"bob", "eve", "fay"} {
+		m.must(AgentRequest{Do: "add", Agent: id, Type: "codex"})
+		m.must(AgentRequest{Do: "start", Agent: id})
+	}
+	for _, id := range []string{"bob", "eve", "fay"} {
+		m.await(id+" is idle", func() bool { return m.state(id) == idle })
+	}
+	marked := fmt.Sprintf("heard %q", "\x1b[200~"+socket.Nudge+"\x1b[201~")
+	m.keys("fay", "go") // its person begins: whatever it asks now is theirs to answer
+	for _, id := range []string{"bob", "eve", "fay"} {
+		carol.send(id, "are you there?")
+	}
+	m.shows("bob", marked, 1)
+	m.shows("bob", "rests", 1)
+	m.await("bob is idle, by its hooks", func() bool { return m.state("bob") == idle })
+	if of, _ := m.server.find("bob"); of.Session.Agent != "codex" || of.Session.ID == "" {
+		t.Errorf("bob is %+v", of.seen)
+	}
+	carol.send("bob", "and now?")
+	m.shows("bob", marked, 2)
+
+	m.shows("eve", marked, 1)
+	m.await("eve works, as far as is known", func() bool { return m.state("eve") == working })
+	carol.send("eve", "and now?")
+
+	m.keys("fay", " on\r")
+	time.Sleep(quietTime + time.Second) // nothing is to happen, and only time can show it
+	if n := strings.Count(m.screen("eve"), "heard "); n != 1 {
+		t.Errorf("without a word from its hooks it was typed to again:\n%s", m.screen("eve"))
+	}
+	if strings.Contains(m.screen("fay"), "mail") {
+		t.Errorf("it was typed to although its person had:\n%s", m.screen("fay"))
+	}
+}
+
+// Whether a program wants what is pasted marked it says in what it prints, in pieces of any size.
+func TestMarksAroundWhatIsPasted(t *testing.T) {
+	t.Parallel()
+	const on, off = "\x1b[?2004h", "\x1b[?2004l"
+	for text, want := range map[string]bool{"": false, "a" + on + "b": true, on + off: false, off + "x" + on + on: true, on + "\x1b[?2004": true, "x": false} {
+		for size := 1; size <= 9; size++ {
+			term := &terminal{more: make(chan struct{})}
+			for piece := range slices.Chunk([]byte(text), size) {
+				term.print(piece)
+			}
+			if term.pastes != want {
+				t.Errorf("%q in pieces of %d: %v", text, size, term.pastes)
+			}
+		}
+	}
+}
+
 // hookOf tells the daemon of a hook of the session that an agent is.
 func (m *machine) hookOf(id, event string) {
 	m.t.Helper()
