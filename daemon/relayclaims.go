@@ -413,13 +413,24 @@ func (r *relayRepository) assert(ctx context.Context, conn wire.Conn, all bool) 
 	for _, h := range holdings {
 		roots = append(roots, h.Root)
 	}
+	r.mu.Lock()
+	missed := r.missed
+	r.mu.Unlock()
+	for _, o := range missed {
+		roots = append(roots, o.Root)
+	}
 	r.locate(ctx, roots...)
 	var tell []arbiter.Request
 	var ask []*wire.Claim
 	var late []holding
 	r.mu.Lock()
 	now := r.clock.now()
-	live := map[arbiter.Token]bool{}
+	live := map[arbiter.Token]bool{} // of these it is not told that they are over
+	for _, o := range missed {
+		if o.Kind == gitlog.SessionEnded && r.dirs[o.Root] != "" {
+			live[r.names.session(o.Key)] = true // that is told after what they did
+		}
+	}
 	for _, s := range sessions {
 		dir := r.dirs[s.Root]
 		if dir == "" {

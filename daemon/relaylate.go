@@ -24,6 +24,7 @@ type crossing struct{ own, other, path arbiter.Token }
 
 // miss keeps what happened here while the relay could not be told, as far as that is told late. mu is held.
 func (r *relayRepository) miss(happened ...occurrence) {
+	before := len(r.missed)
 	for _, o := range happened {
 		switch o.Kind {
 		case gitlog.SessionStarted, gitlog.IntentDeclared, gitlog.PlanDeclared, gitlog.FileWritten, gitlog.PathRemoved, gitlog.UngatedWrite,
@@ -31,6 +32,18 @@ func (r *relayRepository) miss(happened ...occurrence) {
 			r.missed = append(r.missed, o)
 		}
 	}
+	r.kept.append(missedRecords(r.missed[before:])...)
+	r.trimMissed()
+}
+
+// allTold notes that nothing is owed any more of what was missed. mu is held.
+func (r *relayRepository) allTold() {
+	r.owed = nil
+	r.kept.append(&relayRecord{Told: true})
+}
+
+// trimMissed drops the oldest of too much. mu is held.
+func (r *relayRepository) trimMissed() {
 	if len(r.missed) > maxMissed*5/4 { // not at each event
 		r.missed = slices.Clone(r.missed[len(r.missed)-maxMissed:])
 	}
@@ -68,6 +81,9 @@ func (r *relayRepository) tellMissed(missed []occurrence, lost []occurrence) {
 		told[i] = relayTold{happened: &missed[i], late: true}
 	}
 	r.mu.Lock()
+	if len(missed) > 0 {
+		r.missed, r.owed = nil, missed
+	}
 	r.outbox = append(told, r.outbox...)
 	if len(r.outbox) > 0 {
 		r.tellMore()

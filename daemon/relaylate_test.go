@@ -260,6 +260,79 @@ func TestWhatHappensWithoutTheRelayIsToldLate(t *testing.T) {
 	}
 }
 
+// relayOpen says whether a machine's daemon, a process of its own, has its repository open at the relay.
+func (r *repository) relayOpen() bool {
+	r.m.t.Helper()
+	state, err := Status(r.m.t.Context(), r.m.getenv)
+	if err != nil {
+		r.m.t.Fatal(err)
+	}
+	return len(state.Clones) == 1 && state.Clones[0].Relay != nil && state.Clones[0].Relay.Open
+}
+
+// What happened without the relay is told although the daemon was killed before it could be, once.
+func TestWhatHappensWithoutTheRelayOutlivesTheDaemon(t *testing.T) {
+	h := newRelayHost(t)
+	c := newStillCrew(t, h.address, h.pin)
+	c.a = c.ash.m.start(Options{})
+	c.ash.isOpen()
+	p := c.sam.runs(t)
+	a := func() *relayRepository { return c.a.clones.all()[0].relay }
+	awaitTrue(t, "both are open", func() bool { return a().prompt() && c.sam.relayOpen() })
+	one, two, gone := begin(c.ash, "one"), begin(c.sam, "two"), begin(c.sam, "gone")
+	two.edit("src/b.js")
+	knows(t, c.a, 1)
+	h.stop()
+	awaitTrue(t, "the relay is gone", func() bool { return a().open() == nil && !c.sam.relayOpen() })
+	a().mu.Lock()
+	gap := a().view.Position()
+	a().mu.Unlock()
+	gone.edit("src/gone.js")
+	gone.hook(eventSessionEnd, nil)
+	for _, agent := range []*agent{one, two} {
+		agent.edit("src/both.js")
+		agent.stop()
+	}
+	p.kill(t)
+	c.sam.runs(t)
+	h.start()
+	awaitTrue(t, "both are open again", func() bool { return a().prompt() && c.sam.relayOpen() })
+	hears(t, one, "src/both.js, at which you are, was written by sam's agent")
+	hears(t, two, "src/both.js, at which you are, was written by ash's agent")
+
+	// A daemon that begins again has nothing more to tell.
+	late := func() (got []string) {
+		for _, e := range a().heard(t) {
+			if e.Order.Compare(gap) <= 0 || e.Device == a().names.device || !e.Late {
+				continue
+			}
+			a().mu.Lock()
+			o := a().named(e, relayDetail{})
+			a().mu.Unlock()
+			switch e.Kind {
+			case gitlog.FileWritten:
+				got = append(got, o.Key.ID+" wrote "+o.Path)
+			case gitlog.SessionEnded:
+				got = append(got, o.Key.ID+" ended")
+			}
+		}
+		slices.Sort(got)
+		return got
+	}
+	want := []string{"gone ended", "gone wrote src/gone.js", "two wrote src/both.js"}
+	awaitTrue(t, "what was missed is told", func() bool { return slices.Equal(late(), want) })
+	h.stop()
+	awaitTrue(t, "the relay is gone once more", func() bool { return a().open() == nil && !c.sam.relayOpen() })
+	two.edit("src/later.js")
+	h.start()
+	awaitTrue(t, "what came then is told", func() bool {
+		return slices.Contains(late(), "two wrote src/later.js")
+	})
+	if got := late(); !slices.Equal(got, append(slices.Clone(want), "two wrote src/later.js")) {
+		t.Errorf("told as late are %q", got)
+	}
+}
+
 // A session that moves to another branch takes its claims along, but those that another machine's session holds there: both hear.
 func TestABranchMovedAcrossMachines(t *testing.T) {
 	h := newRelayHost(t)

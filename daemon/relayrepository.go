@@ -64,6 +64,7 @@ type relayRepository struct {
 	dirs     map[string]string          // guarded by mu: git directories by root
 	outbox   []relayTold                // guarded by mu: what is to be told
 	missed   []occurrence               // guarded by mu: what happened while it was not open
+	owed     []occurrence               // guarded by mu: what of that is being told, since it was opened
 	reached  arbiter.Order              // guarded by mu: the last place in the order of which the relay's answers said
 	crossed  map[crossing]bool          // guarded by mu: those of which the others were told
 	telling  bool                       // guarded by mu: something is being told
@@ -217,14 +218,19 @@ func (r *relayRepository) shut(err error) (lasted time.Duration) {
 	}
 	// What happened is told when it is opened again, late, unless it is just that of which the relay says that it is none. What the
 	// relay was asked for goes by what is so then; of an overlap that it was not told it may be told when that comes up again.
+	if len(r.owed) > 0 {
+		r.allTold() // what was not follows once more
+	}
+	var untold []occurrence
 	for _, each := range r.outbox {
 		if each.happened != nil && r.problem.code != wire.Malformed {
-			r.miss(*each.happened)
+			untold = append(untold, *each.happened)
 		}
 		if w, ok := each.request.(arbiter.Write); ok && w.Crosses != (arbiter.Token{}) {
 			delete(r.crossed, crossing{w.Who.Session, w.Crosses, w.Wants[0].Path.Own})
 		}
 	}
+	r.miss(untold...)
 	r.outbox = nil
 	r.idle()
 	return lasted
@@ -488,7 +494,7 @@ func (r *relayRepository) begin(conn wire.Conn, head gitlog.RosterHead, reopen c
 	r.mu.Lock()
 	r.conn, r.since, r.reopen, r.problem, r.head, r.owing, r.followed = conn, time.Now(), reopen, relayProblem{}, head, true, true
 	missed := r.missed
-	r.missed, r.reached = nil, r.view.Position()
+	r.reached = r.view.Position()
 	r.mu.Unlock()
 	r.tellMissed(missed, r.assert(r.ctx, conn, false))
 	r.mu.Lock()
@@ -629,6 +635,9 @@ func (r *relayRepository) tell(ctx context.Context, conn wire.Conn) {
 		r.mu.Lock()
 		r.outbox = append(rest, r.outbox...)
 		r.telling, r.owing = false, len(rest) > 0
+		if len(r.outbox) == 0 && len(r.owed) > 0 {
+			r.allTold()
+		}
 		r.idle()
 		r.mu.Unlock()
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/gitlog"
@@ -33,6 +34,23 @@ type relayRecord struct {
 	Counters  []liveCounter `json:"counters,omitempty"`  // of what was opened
 	Grants    []relayGrant  `json:"grants,omitempty"`
 	Ended     [][]byte      `json:"ended,omitempty"` // claims whose grants are of no use any more
+	// Missed is what happened here while the relay could not be told, in its order. Told says that nothing before is owed any more.
+	Missed []missedRecord `json:"missed,omitempty"`
+	Told   bool           `json:"told,omitempty"`
+}
+
+// missedRecord is an occurrence that the relay has not been told.
+type missedRecord struct {
+	Event     []byte     `json:"event"` // CBOR
+	Key       sessionKey `json:"key"`
+	Root      string     `json:"root"`
+	OnBranch  string     `json:"on_branch,omitempty"`
+	WasBranch string     `json:"was_branch,omitempty"`
+	Path      string     `json:"path,omitempty"`
+	OtherKey  sessionKey `json:"other_key"`
+	Text      string     `json:"text,omitempty"`
+	Unsure    bool       `json:"unsure,omitempty"`
+	Denied    bool       `json:"denied,omitempty"`
 }
 
 // liveCounter is the last counter of a session.
@@ -69,6 +87,7 @@ type keptRelay struct {
 	now, at  gitlog.Millis // the relay's clock, and this machine's when it said so; zero: it never did
 	counters gitlog.LiveCounters
 	grants   map[arbiter.ClaimID][]byte
+	missed   []occurrence
 }
 
 // open reads the file, and begins one where there is none.
@@ -115,6 +134,14 @@ func (s *relayState) open() (*keptRelay, error) {
 		for _, id := range r.Ended {
 			if len(id) == len(arbiter.ClaimID{}) {
 				delete(k.grants, arbiter.ClaimID(id))
+			}
+		}
+		if r.Told {
+			k.missed = nil
+		}
+		for i := range r.Missed {
+			if o, ok := r.Missed[i].occurrence(); ok {
+				k.missed = append(k.missed, o)
 			}
 		}
 	})
@@ -213,6 +240,26 @@ func (r *relayRepository) dropGrant(claim arbiter.ClaimID) {
 	}
 }
 
+// missedRecords are the records of what the relay has not been told.
+func missedRecords(missed []occurrence) (records []*relayRecord) {
+	for part := range slices.Chunk(missed, eventsTogether) {
+		record := &relayRecord{}
+		for i := range part {
+			o := &part[i]
+			if raw, err := cbor.Marshal(o.Event); err == nil {
+				record.Missed = append(record.Missed, missedRecord{raw, o.Key, o.Root, o.OnBranch, o.WasBranch, o.Path, o.OtherKey, o.Text, o.Unsure, o.Denied})
+			}
+		}
+		records = append(records, record)
+	}
+	return records
+}
+
+func (m *missedRecord) occurrence() (o occurrence, ok bool) {
+	o = occurrence{Key: m.Key, Root: m.Root, OnBranch: m.OnBranch, WasBranch: m.WasBranch, Path: m.Path, OtherKey: m.OtherKey, Text: m.Text, Unsure: m.Unsure, Denied: m.Denied}
+	return o, cbor.Unmarshal(m.Event, &o.Event) == nil
+}
+
 // recall takes over what an earlier daemon kept.
 func (r *relayRepository) recall() {
 	name := stateName("relay-"+hex.EncodeToString(r.a.id.repository[:]), r.d.loc)
@@ -225,7 +272,8 @@ func (r *relayRepository) recall() {
 	if err != nil {
 		r.d.log.Warn("what was known of other machines is not used", "error", err)
 	}
-	r.view, r.names.counters, r.grants = k.view, k.counters, k.grants
+	r.view, r.names.counters, r.grants, r.missed = k.view, k.counters, k.grants, k.missed
+	r.trimMissed()
 	if k.at != 0 {
 		// By the wall clocks. What depends on it is notes, until the relay says what time it is.
 		r.closed = k.at.Time()
@@ -288,6 +336,7 @@ func (r *relayRepository) renew() error {
 	for claim, grant := range r.grants {
 		grants = append(grants, relayGrant{slices.Clone(claim[:]), grant})
 	}
+	missed := slices.Concat(r.owed, r.missed)
 	old := r.kept.file
 	r.mu.Unlock()
 
@@ -295,6 +344,7 @@ func (r *relayRepository) renew() error {
 	for part := range slices.Chunk(grants, grantsTogether) {
 		records = append(records, &relayRecord{Grants: part})
 	}
+	records = append(records, missedRecords(missed)...)
 	file, err := writeState(r.kept.path, r.kept.seal, records)
 
 	r.mu.Lock()
