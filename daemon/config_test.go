@@ -55,6 +55,9 @@ x = 1
 		c.Source.Folder != "~/src" || reviewer.Type != "claude" || reviewer.Cost != "low" || len(reviewer.Tags) != 2 {
 		t.Errorf("config %+v", c)
 	}
+	if c := DefaultConfig().MCP; !c.Enabled || c.Port != 8766 || c.AgentsMayStart != "ask" {
+		t.Errorf("where nothing is set [mcp] is %+v", c)
+	}
 	if !slices.Contains(DefaultConfig().MCP.Tools, "tasks") {
 		t.Errorf("what one file says of tools is the default now: %q", DefaultConfig().MCP.Tools)
 	}
@@ -76,6 +79,7 @@ func TestConfigThatIsWrong(t *testing.T) {
 		"[claims]\nmode = \"loud\"\n":         "deny, note or off",
 		"[mcp]\nport = 70000\n":               "1 to 65535",
 		"[mcp]\ntools = [\"all\"]\n":          "coordination, display, tasks, memory",
+		"[mcp]\nagents_may_start = \"all\"\n": "ask, yes or no",
 		"[templates.x]\ncost = \"free\"\n":    "low, medium or high",
 	} {
 		if _, err := ParseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {

@@ -3,6 +3,9 @@ package mcpd
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -59,6 +62,46 @@ func TestALookDoesNotEvictWhoeverWorks(t *testing.T) {
 	other.initialize().call("list-agents", nil, nil)
 	m.request("DELETE", "/mcp?agent=alice", "", other.headers()...)
 	works.call("list-agents", nil, nil) // nobody's place is taken: the one that is left is adopted
+}
+
+// Several messages in one request, which the oldest version of the protocol has, are answered each, also where another connection has
+// taken over.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0].initialize()
+	batch := `[{"jsonrpc":"2.0","id":1,"method":"ping"},{"jsonrpc":"2.0","method":"notifications/initialized"},` +
+		`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"set-status","arguments":{"agentId":"alice","status":"s"}}}]`
+	alice.version = ""
+	answers := func() map[int]string {
+		t.Helper()
+		answer := alice.post(batch)
+		var all []struct {
+			ID     int
+			Result *struct{ IsError bool }
+			Error  *struct{ Code int }
+		}
+		if err := json.Unmarshal([]byte(answer.body), &all); err != nil || answer.status != 200 {
+			t.Fatalf("%v: %+v", err, answer)
+		}
+		out := map[int]string{}
+		for _, each := range all {
+			switch {
+			case each.Error != nil:
+				out[each.ID] = fmt.Sprint(each.Error.Code)
+			case each.Result != nil:
+				out[each.ID] = fmt.Sprint(each.Result.IsError)
+			}
+		}
+		return out
+	}
+	if got, want := answers(), map[int]string{1: "false", 2: "false"}; !maps.Equal(got, want) {
+		t.Errorf("answered are %v, want %v", got, want)
+	}
+	(&member{m: m, id: alice.id, secret: alice.secret}).initialize()
+	if got, want := answers(), map[int]string{1: "-32000", 2: "true"}; !maps.Equal(got, want) {
+		t.Errorf("replaced, answered are %v, want %v", got, want)
+	}
 }
 
 // Two that only look, at one time: whichever leaves first, whoever works is there afterwards.

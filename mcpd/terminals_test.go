@@ -527,6 +527,86 @@ func TestTerminals(t *testing.T) {
 	}
 }
 
+// What runs in a terminal is told its size, and that it has another.
+func TestATerminalIsResized(t *testing.T) {
+	t.Parallel()
+	term, err := startTerminal(exec.Command("/bin/sh", "-c", "stty size; read x; stty size; cat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.end()
+	says := func(want string) {
+		t.Helper()
+		for {
+			text, _, more := term.since(0)
+			if strings.Contains(string(text), want) {
+				return
+			}
+			select {
+			case <-more:
+			case <-time.After(patience):
+				t.Fatalf("it says %q, want %q", text, want)
+			}
+		}
+	}
+	says(fmt.Sprintf("%d %d", terminalRows, terminalColumns))
+	if err := term.resize(31, 97); err != nil {
+		t.Fatal(err)
+	}
+	if err := term.press([]byte("\r")); err != nil {
+		t.Fatal(err)
+	}
+	says("31 97")
+}
+
+// How an agent is started: with what it needs to reach this server, of which nothing is in its command line, and with its session.
+func TestCommandsOfAgents(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	bin := t.TempDir()
+	for _, name := range []string{"claude", "codex"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	environ := []string{"PATH=" + bin + ":bin", "LANG=C", "GIT_DIR=/x", "KNOOT_AGENT=another", "KNOOT_MCP_TOKEN=another", "PWD=/", "CI=1", "TERM=dumb"}
+	const address = "127.0.0.1:8766"
+	for kind, want := range map[string][]string{
+		"claude": {"claude", "--mcp-config", filepath.Join(m.KnootHome, "agents", "bob.json"), "--strict-mcp-config", "--resume", "5e55"},
+		"codex": {"codex", "resume", "5e55", "-c", `mcp_servers.knoot.url="http://127.0.0.1:8766/mcp?agent=bob"`, "-c", `mcp_servers.knoot.bearer_token_env_var="KNOOT_MCP_TOKEN"`,
+			"-c", `mcp_servers.knoot.default_tools_approval_mode="approve"`},
+	} {
+		of := &agent{entry: entry{ID: "bob", Type: kind, Folder: m.repo, Secret: newSecret()}, seen: seen{Session: daemon.SessionKey{Agent: kind, ID: "5e55"}}}
+		command, err := m.server.command(of, environ, true, address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(command.Args, want) || command.Path != filepath.Join(bin, kind) || command.Dir != m.repo {
+			t.Errorf("%s is started by %s with %q in %s, want %q", kind, command.Path, command.Args, command.Dir, want)
+		}
+		for _, v := range []string{"KNOOT_AGENT=bob", "LANG=C", "PWD=" + m.repo, "TERM=xterm-256color"} {
+			if !slices.Contains(command.Env, v) {
+				t.Errorf("%s has no %s in %q", kind, v, command.Env)
+			}
+		}
+		for _, v := range command.Env {
+			if strings.HasPrefix(v, "GIT_") || strings.HasPrefix(v, "CI=") || strings.HasSuffix(v, "=another") {
+				t.Errorf("%s has %s", kind, v)
+			}
+		}
+		if has := slices.Contains(command.Env, "KNOOT_MCP_TOKEN="+of.Secret); has != (kind == "codex") {
+			t.Errorf("%s has the secret in its environment: %v", kind, has)
+		}
+		if text, err := os.ReadFile(filepath.Join(m.KnootHome, "agents", "bob.json")); err != nil || !strings.Contains(string(text), of.Secret) || !strings.Contains(string(text), "/mcp?agent=bob") {
+			t.Errorf("%s has in its configuration %s, %v", kind, text, err)
+		}
+		fresh, err := m.server.command(of, environ, false, "") // nothing is listened on
+		if err != nil || !slices.Equal(fresh.Args, []string{kind}) {
+			t.Errorf("without a server and a session %s is started with %q, %v", kind, fresh.Args, err)
+		}
+	}
+}
+
 // A terminal ends with all that it runs, also what ignores that.
 func TestATerminalEndsWithItsGroup(t *testing.T) {
 	t.Parallel()

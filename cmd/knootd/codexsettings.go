@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -23,7 +25,7 @@ func codexText(config clientConfig) string {
 	return fmt.Sprintf("[%s]\nurl = %q\nhttp_headers = { Authorization = %q }\ndefault_tools_approval_mode = \"approve\"\n", codexTable, config.URL, config.Headers["Authorization"])
 }
 
-func (c *console) configureCodex(agent string, config clientConfig, write bool) error {
+func (c *console) configureCodex(ctx context.Context, agent string, config clientConfig, write bool) error {
 	path, err := c.ownFile("CODEX_HOME", ".codex", "config.toml", "Codex's configuration")
 	if err != nil {
 		return err
@@ -35,6 +37,9 @@ func (c *console) configureCodex(agent string, config clientConfig, write bool) 
 	target, err := throughLink(path)
 	if err != nil {
 		return err
+	}
+	if gitSees(ctx, target) {
+		return fmt.Errorf("git tracks %s, or does not ignore it, and what belongs there holds a secret: have git ignore it, or set CODEX_HOME to a folder elsewhere", path)
 	}
 	text, err := os.ReadFile(target)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -53,6 +58,29 @@ func (c *console) configureCodex(agent string, config clientConfig, write bool) 
 	}
 	fmt.Fprintf(c.stdout, "Codex connects as %s from its next start, in every repository (%s).\n", agent, c.homely(path))
 	return nil
+}
+
+// gitSees reports whether a file is one that git tracks, or would once it is there: it lies in a worktree and is not ignored.
+func gitSees(ctx context.Context, path string) bool {
+	folder := filepath.Dir(path)
+	for {
+		if info, err := os.Stat(folder); err == nil && info.IsDir() || folder == filepath.Dir(folder) {
+			break
+		}
+		folder = filepath.Dir(folder)
+	}
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	if inside, err := git("rev-parse", "--is-inside-work-tree"); err != nil || inside != "true" {
+		return false
+	}
+	if tracked, err := git("ls-files", "--", path); err != nil || tracked != "" {
+		return true
+	}
+	_, err := git("check-ignore", "--quiet", "--", path)
+	return err != nil
 }
 
 // codexHeader is the header of a table; the name may be quoted or spaced in ways that Codex does not write, and those are not ours.

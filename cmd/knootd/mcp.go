@@ -73,7 +73,7 @@ json prints {url, headers}, for any other client. Needs a person.`,
 		case "claude":
 			return c.configureClaude(ctx, *agent, config, *write)
 		case "codex":
-			return c.configureCodex(*agent, config, *write)
+			return c.configureCodex(ctx, *agent, config, *write)
 		}
 		return c.printJSON(config)
 	})
