@@ -216,14 +216,19 @@ func (d *daemon) run(ctx context.Context) error {
 	}
 	why := *d.why.Load()
 	handed := errors.Is(why, errHandedOver)
+	if !handed {
+		// Before the socket goes: the last hooks of the agents that run here would start another daemon.
+		d.uncoordinate()
+	}
 	if !handed && d.server.owns(d.loc.Socket()) {
 		// First, so that from now on clients find no daemon instead of one that does not accept.
 		_ = os.Remove(d.loc.Socket())
 	}
 	d.server.close()
 	d.server.drain(0, drainTime)
-	d.uncoordinate()
-	if !handed {
+	if handed {
+		d.uncoordinate()
+	} else {
 		d.clones.finish(pushAtEnd)
 	}
 	d.cancel()

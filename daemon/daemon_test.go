@@ -258,6 +258,33 @@ func TestStopEndsItAndFreesItsPlace(t *testing.T) {
 	}
 }
 
+// ender is a coordinator whose agents say goodbye when they are ended.
+type ender struct {
+	introducer
+	goodbye func()
+}
+
+func (e *ender) Close() { e.goodbye() }
+
+// The last hooks of the agents that a daemon runs find that daemon: else they would start another when a person stops it.
+func TestAgentsThatEndWithTheDaemonStillReachIt(t *testing.T) {
+	m := newMachine(t)
+	r := m.repository("shop")
+	answered := make(chan error, 1)
+	d := m.start(Options{Coordinate: func(*Host) Coordinator {
+		return &ender{goodbye: func() {
+			_, err := m.ask(&socket.Request{Op: "hook", Hook: &socket.Hook{Agent: "claude", Event: eventSessionEnd, Session: "one", Cwd: r.root,
+				Places: []socket.Place{{Root: r.root}}}})
+			answered <- err
+		}}
+	}})
+	r.isOpen()
+	m.stop(d)
+	if err := <-answered; err != nil {
+		t.Errorf("a hook while agents end: %v", err)
+	}
+}
+
 func TestStopEndsADaemonThatHangs(t *testing.T) {
 	m := newMachine(t)
 	p := m.startProcess("1.0.0")
