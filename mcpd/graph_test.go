@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"knoot.dev/knoot/daemon/socket"
 )
 
 // states are a graph's, by task.
@@ -358,6 +360,40 @@ func TestTagsAreResolvedAtDispatch(t *testing.T) {
 	if listed[0].SentTo != "cheap" || listed[0].Assignee.Agent != "" || len(all[2].inbox(true)) != 1 || len(all[1].inbox(true)) != 0 {
 		t.Errorf("dispatched %+v", listed[0])
 	}
+}
+
+// Whoever works is asked before whoever has to be started for it, and who cannot be started is not asked.
+func TestTagsOfAgentsThatDoNotRun(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	alice := m.members("alice", "gone")[0]
+	m.hook(socket.Hook{Session: "session-gone", Event: "SessionStart", Source: "startup", Name: "gone"})
+	m.hook(socket.Hook{Session: "session-gone", Event: "SessionEnd", Name: "gone"})
+	m.describe("gone", "low", "review")
+	alice.call("create-agent", args{"name": "asked", "folder": ".", "type": "claude", "tags": "review", "cost": "low"}, nil) // its person has not allowed it
+	dispatch := func(want string) {
+		t.Helper()
+		alice.call("plan-tasks", args{"tasks": []args{{"id": "for-" + want, "goal": "g", "assignee": args{"tags": []string{"review"}}}}}, nil)
+		if want == "" {
+			alice.refused("dispatch-task", args{"taskId": "for-"}, "no agent here carries")
+			return
+		}
+		var listed []Task
+		alice.call("dispatch-task", args{"taskId": "for-" + want}, &listed)
+		if listed[0].SentTo != want {
+			t.Errorf("it is sent to %q, want %q", listed[0].SentTo, want)
+		}
+	}
+	dispatch("")
+	m.must(AgentRequest{Do: "add", Agent: "rests", Type: "claude", Tags: []string{"review"}, Cost: "low"})
+	works := m.agent("works", "claude", m.repo)
+	m.describe("works", "high", "review")
+	works.call("register-agent", nil, nil)
+	dispatch("works")
+	m.must(AgentRequest{Do: "rm", Agent: "works"})
+	dispatch("rests")
+	m.shows("rests", heardNudge, 1)
 }
 
 // Of two calls at one time that dispatch a task one delivers it.

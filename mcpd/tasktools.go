@@ -153,14 +153,21 @@ func dispatchTask(ctx context.Context, c *call) (any, error) {
 	return after.listed(), nil
 }
 
-// candidate is the agent that comes first among those that live, carry all tags and are not the caller; "": there is none.
-func (c *call) candidate(tags []string) string {
+// candidate is the agent that comes first among those that live, carry all tags and are not the caller; where none lives, among those
+// that a message starts. "": there is none.
+func (c *call) candidate(tags []string) (startable string) {
 	for _, e := range c.described(&c.agent, tags) {
-		if e.ID != c.agent.ID && e.Type != "shell" && e.State != isTemplate && e.State != deactivated {
+		if e.ID == c.agent.ID || e.Type == "shell" || e.State == isTemplate {
+			continue
+		}
+		if e.State != deactivated {
 			return e.ID
 		}
+		if of, known := c.find(e.ID); known && startable == "" && of.Terminal && of.Allowed {
+			startable = e.ID
+		}
 	}
-	return ""
+	return startable
 }
 
 // completion is the answer to complete-task: ids of tasks.
