@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,6 +59,7 @@ type Config struct {
 		// AgentsMayStart is yes, no, or ask: an agent that another one makes waits until its person starts it.
 		AgentsMayStart string `toml:"agents_may_start"`
 	} `toml:"mcp"`
+	Autopilot Autopilot `toml:"autopilot"`
 	// Agents are how agents are started, by type.
 	Agents map[string]AgentType `toml:"agents"`
 	Source struct {
@@ -76,6 +79,16 @@ type Config struct {
 
 // ToolGroups are the groups of tools that [mcp] tools may name.
 var ToolGroups = []string{"coordination", "display", "tasks", "memory"}
+
+// Autopilot has a model say what becomes of a terminal agent whose turn has ended.
+type Autopilot struct {
+	Enabled bool `toml:"enabled"`
+	// Endpoint is where the model is, without /v1/messages.
+	Endpoint string `toml:"endpoint"`
+	Model    string `toml:"model"`
+	// Limit is how many times in a row an agent is told to continue before its person is asked.
+	Limit int `toml:"limit"`
+}
 
 // AgentType is how agents of a type are started.
 type AgentType struct {
@@ -112,12 +125,13 @@ func DefaultConfig() Config {
 	c.Memory.AgentFacts = "share"
 	c.Share.Intent = "text"
 	c.MCP.Enabled, c.MCP.Port, c.MCP.Tools, c.MCP.AgentsMayStart = true, 8766, slices.Clone(ToolGroups), "ask"
+	c.Autopilot.Limit = 5
 	return c
 }
 
 // laterTables are settings of parts that read them themselves, or that this version does not have yet: whoever shares
 // one file between machines with two versions is not warned about them.
-var laterTables = []string{"panel", "autopilot"}
+var laterTables = []string{"panel"}
 
 // LoadConfig reads config.toml in home; the defaults where there is none. An error is one sentence that names the file
 // and the line.
@@ -186,6 +200,9 @@ func (c *Config) check() error {
 	if !slices.Contains([]string{"ask", "yes", "no"}, c.MCP.AgentsMayStart) {
 		return fmt.Errorf("[mcp] agents_may_start = %q: want ask, yes or no", c.MCP.AgentsMayStart)
 	}
+	if err := c.Autopilot.check(); err != nil {
+		return err
+	}
 	for name, t := range c.Templates {
 		if t.Cost != "" && t.Cost != "low" && t.Cost != "medium" && t.Cost != "high" {
 			return fmt.Errorf("[templates.%s] cost = %q: want low, medium or high", name, t.Cost)
@@ -197,6 +214,34 @@ func (c *Config) check() error {
 		}
 	}
 	return nil
+}
+
+// check checks what must be so before anything is sent: what an agent said, and a key with it, go to a place that was named,
+// and to nobody on the way.
+func (a *Autopilot) check() error {
+	if a.Enabled && (a.Endpoint == "" || a.Model == "") {
+		return errors.New("[autopilot] is enabled, and needs endpoint, where the last messages of agents are to be sent, and model")
+	}
+	if a.Limit < 1 || a.Limit > 100 {
+		return fmt.Errorf("[autopilot] limit = %d: want 1 to 100", a.Limit)
+	}
+	if a.Endpoint == "" {
+		return nil
+	}
+	at, err := url.Parse(a.Endpoint)
+	switch {
+	case err != nil || at.Host == "" || at.User != nil || at.RawQuery != "" || at.Fragment != "" || at.Opaque != "":
+		// The text is not repeated: somebody may have put a key into it.
+		return errors.New("[autopilot] endpoint is to be an address such as https://api.example.com, without a key or a query in it")
+	case at.Scheme != "https" && !(at.Scheme == "http" && isLoopback(at.Hostname())):
+		return errors.New("[autopilot] endpoint is to begin with https://; http:// is for this machine alone")
+	}
+	return nil
+}
+
+func isLoopback(host string) bool {
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
 }
 
 // settings is the configuration of a running daemon. It follows the file; one that does not parse changes nothing.

@@ -30,6 +30,10 @@ mode = "note"
 [mcp]
 port = 1
 tools = ["memory"]
+[autopilot]
+enabled = true
+endpoint = "http://[::1]:8080/"
+model = "small"
 [source]
 folder = "~/src"
 [templates.reviewer]
@@ -58,6 +62,9 @@ x = 1
 	if c := DefaultConfig().MCP; !c.Enabled || c.Port != 8766 || c.AgentsMayStart != "ask" {
 		t.Errorf("where nothing is set [mcp] is %+v", c)
 	}
+	if want := (Autopilot{Enabled: true, Endpoint: "http://[::1]:8080/", Model: "small", Limit: 5}); c.Autopilot != want || DefaultConfig().Autopilot.Enabled {
+		t.Errorf("autopilot %+v, want %+v; by default %+v", c.Autopilot, want, DefaultConfig().Autopilot)
+	}
 	if !slices.Contains(DefaultConfig().MCP.Tools, "tasks") {
 		t.Errorf("what one file says of tools is the default now: %q", DefaultConfig().MCP.Tools)
 	}
@@ -80,10 +87,29 @@ func TestConfigThatIsWrong(t *testing.T) {
 		"[mcp]\nport = 70000\n":               "1 to 65535",
 		"[mcp]\ntools = [\"all\"]\n":          "coordination, display, tasks, memory",
 		"[mcp]\nagents_may_start = \"all\"\n": "ask, yes or no",
-		"[templates.x]\ncost = \"free\"\n":    "low, medium or high",
+		"[autopilot]\nenabled = true\n":       "needs endpoint",
+		"[autopilot]\nenabled = true\nendpoint = \"https://api.example.com\"\n": "model",
+		"[autopilot]\nlimit = 0\n":         "1 to 100",
+		"[templates.x]\ncost = \"free\"\n": "low, medium or high",
 	} {
 		if _, err := ParseConfig(text); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// What agents say leaves the machine for an endpoint that was named, over TLS.
+func TestEndpointsOfAutopilot(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"https://api.example.com": "", "https://api.example.com/base/": "", "https://192.0.2.1:8443": "",
+		"http://127.0.0.1:8080": "", "http://127.9.9.9": "", "http://localhost:1": "", "http://[::1]": "",
+		"http://api.example.com": "https://", "http://192.0.2.1": "https://", "http://localhost.example.com": "https://", "http://127.0.0.1.example.com": "https://",
+		"http://0.0.0.0": "https://", "ftp://api.example.com": "https://", "api.example.com": "address", "https://": "address", "https:api.example.com": "address",
+		"https://sk-key@api.example.com": "address", "https://api.example.com?key=sk-key": "address", "https://api.example.com#sk-key": "address", "https://api sk-key": "address",
+	} {
+		_, err := ParseConfig("[autopilot]\nenabled = true\nmodel = \"small\"\nendpoint = \"" + endpoint + "\"\n")
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "sk-key")) {
+			t.Errorf("%s: %v, want %q", endpoint, err, want)
 		}
 	}
 }

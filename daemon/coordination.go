@@ -40,6 +40,8 @@ type Coordinator interface {
 	Do(ctx context.Context, op, dir string, body json.RawMessage) (any, error)
 	// Problem says in a sentence why it does not serve although it should; "" where it does, or should not.
 	Problem() string
+	// Unpiloted says in a sentence why autopilot does nothing for some agents although it is on; "": it does, or is off.
+	Unpiloted() string
 }
 
 // SessionKey names a session.
@@ -65,6 +67,12 @@ type SessionEvent struct {
 	Person     string // KNOOT_USER
 	Root       string // of the worktree
 	Repository string // see Place
+	// Prompted says that something prompts the session itself which is no machine's doing, as far as its agent tells.
+	Prompted bool
+	// Ended says that the session's turn ends, and nothing of it goes on in the background; Said is what the agent said last in it,
+	// where that is known.
+	Ended bool
+	Said  string
 }
 
 // GoneEvent is the event of a session whose process has ended without a word.
@@ -166,15 +174,22 @@ func (d *daemon) uncoordinate() {
 	}
 }
 
-// hear tells the coordinator of a hook.
-func (d *daemon) hear(h *socket.Hook, wt *worktree) {
+// hear tells the coordinator of the hook.
+func (c *hookCall) hear() {
+	d, h, wt := c.d, c.h, c.places[0].tree
 	if d.coordinator == nil || wt == nil {
 		return
 	}
-	d.guard("coordinator", func() {
-		d.coordinator.Hear(SessionEvent{Session: sessionKey{Agent: h.Agent, ID: h.Session}, Subagent: h.Subagent, Event: h.Event, Reason: h.Reason, Name: h.Name,
-			Person: h.User, Root: wt.root, Repository: repositoryOf(wt.clone.clone)})
-	})
+	e := SessionEvent{Session: c.key, Subagent: h.Subagent, Event: h.Event, Reason: h.Reason, Name: h.Name, Person: h.User, Root: wt.root,
+		Repository: repositoryOf(wt.clone.clone)}
+	if h.Subagent == "" && !c.repeated {
+		e.Prompted = h.Event == EventPrompt && !h.Machine
+		e.Ended = h.Event == eventStop && len(h.Tasks) == 0
+	}
+	if e.Ended && !h.Repaired && !h.Private {
+		e.Said = h.Said
+	}
+	d.guard("coordinator", func() { d.coordinator.Hear(e) })
 }
 
 // agentOf returns which agent a session is.
@@ -497,6 +512,9 @@ func (l *Ledger[R]) Close() error {
 	defer func() { l.file = nil }()
 	return l.file.close()
 }
+
+// HasCredential reports whether a text looks like it holds a credential.
+func HasCredential(text string) bool { return gitlog.Withheld(text) }
 
 // Clean is a text that somebody else chose as it may be shown to an agent: on one line, without a control, format or otherwise
 // invisible character, cut to at most max bytes.

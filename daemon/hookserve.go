@@ -56,8 +56,10 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 		return silent
 	}
 	said.narrow()
-	d.hear(h, places[0].tree)
 	said.register()
+	if h.Event != eventStop {
+		said.hear()
+	}
 	r := &reply{Response: &socket.Response{Answer: &socket.Answer{}}}
 	if !said.repeated {
 		r.after = said.after
@@ -69,9 +71,13 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 			r.unwritten = func() {
 				said.takeBack()
 				said.arbitrate(d.work)
+				said.hear()
 			}
 			return r
 		}
+	}
+	if h.Event == eventStop { // not one that is held open: its turn goes on
+		said.hear()
 	}
 	if !h.Repaired && said.refuseSweep(ctx, r.Answer) {
 		if !said.repeated {

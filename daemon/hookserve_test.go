@@ -435,6 +435,7 @@ func (introducer) Agents(string) []Agent            { return nil }
 func (introducer) AgentOf(SessionKey) (Agent, bool) { return Agent{}, false }
 func (introducer) Mailed(string, bool)              {}
 func (introducer) Problem() string                  { return "" }
+func (introducer) Unpiloted() string                { return "" }
 func (introducer) Do(context.Context, string, string, json.RawMessage) (any, error) {
 	return nil, errors.New("it does nothing")
 }

@@ -30,6 +30,8 @@ type State struct {
 	Warnings []string `json:"warnings"`
 	// Uncoordinated says why agents cannot coordinate although they should; absent: they can, or should not.
 	Uncoordinated string `json:"uncoordinated,omitempty"`
+	// Unpiloted says why autopilot does nothing for some agents although it is on; absent: it does, or is off.
+	Unpiloted string `json:"unpiloted,omitempty"`
 }
 
 // SessionState is a session that is known.
@@ -86,7 +88,7 @@ func (d *daemon) report() *State {
 	s := &State{Version: socket.Version, Process: os.Getpid(), Auto: d.options.Auto, Started: gitlog.TimeText(gitlog.MillisOf(d.started)),
 		Home: d.loc.Home, LastHook: map[string]string{}, Sessions: []SessionState{}, Clones: []CloneState{}, Warnings: d.config.warnings()}
 	if d.coordinator != nil {
-		s.Uncoordinated = d.coordinator.Problem()
+		s.Uncoordinated, s.Unpiloted = d.coordinator.Problem(), d.coordinator.Unpiloted()
 	}
 	d.state.mu.Lock()
 	s.Keys = d.state.file != nil

@@ -252,6 +252,9 @@ func (p *process) ask(a *agent, name string, payload *payload) (out []byte, code
 	h.User = cutText(p.getenv("KNOOT_USER"), maxName)
 	private := p.getenv("KNOOT_PRIVATE")
 	h.Private = private != "" && private != "0"
+	if h.Name == "" || h.Private {
+		h.Said = "" // autopilot looks after agents that the daemon runs, which have a name
+	}
 
 	starts := starter{at: at, executable: p.executable, environ: p.environ, getenv: p.getenv, now: now}
 	mayStart := event.start && len(h.Places) > 0

@@ -169,6 +169,23 @@ func TestRealPathAgreesWithEvalSymlinks(t *testing.T) {
 	})
 }
 
+// What an agent said last goes to the daemon where it may be of use there: of an agent with a name, and in no private session.
+func TestRequestSaysWhatWasSaidLast(t *testing.T) {
+	stop := map[string]any{"last_assistant_message": "shall I go on?"}
+	for _, c := range []struct {
+		env  []string
+		want string
+	}{
+		{nil, ""}, {[]string{"KNOOT_AGENT=bob"}, "shall I go on?"}, {[]string{"KNOOT_AGENT=bob", "KNOOT_PRIVATE=1"}, ""},
+	} {
+		w := newWorld(t)
+		w.env = append(w.env, c.env...)
+		if h := w.asked(w.payload("Stop", stop)); h == nil || h.Said != c.want {
+			t.Errorf("with %q: %+v", c.env, h)
+		}
+	}
+}
+
 func TestRequestNamesWhatWasTouched(t *testing.T) {
 	w := newWorld(t)
 	w.env = append(w.env, "KNOOT_AGENT=tidy", "KNOOT_USER=mira", "KNOOT_PRIVATE=1")

@@ -16,6 +16,7 @@ import (
 const (
 	maxPayload = 16 << 20
 	maxPrompt  = 64 << 10  // of a prompt this much is told to the daemon
+	maxSaid    = 32 << 10  // of an agent's last message; a longer one is not told, since a part of it may hide a credential
 	maxName    = 4 << 10   // of a path, an identifier or a name; what is longer is none
 	maxCommand = 256 << 10 // of a command line; a longer one is opaque
 	maxTasks   = 64
@@ -114,6 +115,12 @@ func (a *agent) decode(src io.Reader) (*payload, error) {
 				return err
 			case "background_tasks":
 				h.Tasks, err = tasks(s)
+				return err
+			case "last_assistant_message":
+				var cut bool
+				if h.Said, cut, err = s.text(maxSaid); cut {
+					h.Said = ""
+				}
 				return err
 			case "tool_input":
 				p.files, p.dir, p.line, p.cut, p.patch, h.Background, p.aside.mode = [len(fileKeys)]string{}, "", "", false, patch.Scanner{}, false, ""
@@ -266,6 +273,9 @@ func (p *payload) keep() {
 	}
 	if h.Event != "UserPromptSubmit" {
 		h.Prompt = ""
+	}
+	if h.Event != "Stop" {
+		h.Said = ""
 	}
 	switch h.Event {
 	case "SessionEnd":

@@ -72,6 +72,9 @@ func TestDecodeEachKind(t *testing.T) {
 				if h.StopHook || name != "claude" {
 					want = nil
 				}
+				if said := name == "claude" || name == "codex" && !h.StopHook; said != (h.Said != "") {
+					t.Errorf("%s said %q", name, h.Said)
+				}
 				if !reflect.DeepEqual(h.Tasks, want) {
 					t.Errorf("tasks %+v", h.Tasks)
 				}
@@ -139,6 +142,22 @@ func TestDecodeCuts(t *testing.T) {
 	}
 	if p.name(claude.tools["Edit"]) != "" || p.hook.Subagent != "" {
 		t.Error("a name that is cut is another name")
+	}
+}
+
+// Of what an agent said last all is told, at its turn's end, or nothing.
+func TestDecodeLastMessage(t *testing.T) {
+	long := strings.Repeat("€", maxSaid/3)
+	for _, c := range []struct{ event, value, want string }{
+		{"Stop", `"it is done:\n\"yes\""`, "it is done:\n\"yes\""}, {"Stop", `"` + long + `"`, long}, {"Stop", `"` + long + `€"`, ""},
+		{"Stop", "null", ""}, {"Stop", `["x"]`, ""}, {"SubagentStop", `"x"`, ""}, {"PostToolUse", `"x"`, ""},
+	} {
+		for _, a := range []*agent{&claude, &codex} {
+			p, err := a.decode(strings.NewReader(`{"hook_event_name":"` + c.event + `","session_id":"s","cwd":"/r","last_assistant_message":` + c.value + `}`))
+			if err != nil || p.hook.Said != c.want {
+				t.Errorf("%s with %.20s: %d bytes, %v", c.event, c.value, len(p.hook.Said), err)
+			}
+		}
 	}
 }
 

@@ -73,6 +73,7 @@ func (s *Server) Hear(e daemon.SessionEvent) {
 		if state == deactivated {
 			a.Registered, a.changed = false, true
 		}
+		s.turned(a, e)
 		s.stirred(a)
 		return
 	}

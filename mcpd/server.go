@@ -48,6 +48,7 @@ type Server struct {
 	keepAlive   time.Duration // between signs of life on a stream
 	tools       atomic.Pointer[toolbox]
 	notify      func(title, text string) error // shows the person a notification
+	answerIn    time.Duration                  // what a model may take to answer
 
 	following sync.Mutex // held while listening begins or ends; taken before writing
 
@@ -82,7 +83,7 @@ var _ daemon.Coordinator = (*Server)(nil)
 
 // New makes the server of a daemon. It serves once it is opened.
 func New(host *daemon.Host) *Server {
-	return &Server{host: host, notify: desktopNotify, keepAlive: 15 * time.Second, connections: newConnections(), agents: map[string]*agent{},
+	return &Server{host: host, notify: desktopNotify, answerIn: modelTime, keepAlive: 15 * time.Second, connections: newConnections(), agents: map[string]*agent{},
 		visits: map[daemon.SessionKey]*visit{}, bound: map[daemon.SessionKey]string{}, graphs: map[string]*graph{}, boards: map[string]*board{},
 		terminals: map[string]*running{}, environs: map[string][]string{}, refusals: map[string]time.Time{}}
 }

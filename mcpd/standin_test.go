@@ -54,7 +54,7 @@ func (s *stand) follow() {
 			s.hook(socket.Hook{Event: "SessionStart", Source: "startup"})
 		}
 		asked := strings.TrimSuffix(strings.TrimPrefix(line, "\x1b[200~"), "\x1b[201~")
-		s.hook(socket.Hook{Event: "UserPromptSubmit", Prompt: asked, PromptID: asked})
+		s.hook(socket.Hook{Event: "UserPromptSubmit", Prompt: asked, PromptID: asked, Machine: asked == socket.Nudge})
 		fmt.Printf("heard %q\n", line)
 		switch {
 		case line == "ask": // waits for its person
@@ -66,8 +66,10 @@ func (s *stand) follow() {
 			s.call("dispatch-task", `"taskId":"parse"`)
 		case asked == socket.Nudge:
 			s.readMail()
+		case line == "env":
+			fmt.Printf("environment %q\n", os.Environ())
 		}
-		s.hook(socket.Hook{Event: "Stop", PromptID: line})
+		s.hook(socket.Hook{Event: "Stop", PromptID: line, Said: strings.TrimPrefix(line, "say ")})
 		fmt.Println("rests")
 	}
 }

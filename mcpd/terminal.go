@@ -2,6 +2,7 @@ package mcpd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -45,7 +46,7 @@ type terminal struct {
 	more    chan struct{} // guarded by mu: closed when it prints again
 	lastKey time.Time     // guarded by mu: of a person's
 	begun   bool          // guarded by mu: a person typed something since the last Enter
-	unsent  bool          // guarded by mu: a text stands in the line whose Enter is still to be typed
+	unsent  string        // guarded by mu: a text that stands in the line and whose Enter is still to be typed; "": none does
 	touched bool          // guarded by mu: a person typed something, ever
 	pastes  bool          // guarded by mu: the program asked for marks around what is pasted
 }
@@ -173,7 +174,7 @@ func (t *terminal) press(keys []byte) error {
 	t.mu.Lock()
 	t.lastKey, t.touched = time.Now(), true
 	if at := bytes.LastIndexAny(keys, "\r\n"); at >= 0 {
-		t.begun, t.unsent = at < len(keys)-1, false
+		t.begun, t.unsent = at < len(keys)-1, ""
 	} else if len(keys) > 0 {
 		t.begun = true
 	}
@@ -205,6 +206,13 @@ func (t *terminal) write(keys []byte) error {
 	return err
 }
 
+// pressed is when a person typed a key last.
+func (t *terminal) pressed() time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.lastKey
+}
+
 // quiet is how long to wait until something may be typed; forever: until the person has typed Enter.
 func (t *terminal) quiet() (wait time.Duration, forever bool) {
 	t.mu.Lock()
@@ -219,46 +227,49 @@ func (t *terminal) untouched() bool {
 	return !t.touched
 }
 
-// say types a text and Enter for as long as may says that it may, which is asked before each. A text whose Enter was not typed stands
-// in the line, and Enter alone is typed the next time. A program that asked for it gets the text marked as something pasted: it reads
-// text and Enter in one piece when it is slow, and would take Enter for a part of the text.
-func (t *terminal) say(ctx context.Context, text string, may func() bool) (said bool, err error) {
+// say types a text and Enter for as long as may says that it may, which is asked before each: with "" before the text, with the text
+// that then stands in the line before Enter. A text whose Enter was not typed stands there, and Enter alone is typed the next time,
+// whatever is to be said then. A program that asked for it gets the text marked as something pasted: it reads text and Enter in one
+// piece when it is slow, and would take Enter for a part of the text. It returns what was said; "": nothing.
+func (t *terminal) say(ctx context.Context, text string, may func(stands string) bool) (said string, err error) {
 	t.typing.Lock()
 	defer t.typing.Unlock()
 	t.mu.Lock()
 	stands, marked := t.unsent, t.pastes
 	t.mu.Unlock()
-	if !may() {
-		return false, nil
-	}
-	if !stands {
-		if marked {
-			text = "\x1b[200~" + text + "\x1b[201~"
+	if stands == "" {
+		if !may("") {
+			return "", nil
 		}
-		if err := t.write([]byte(text)); err != nil {
-			return false, err
+		typed := text
+		if marked {
+			typed = "\x1b[200~" + text + "\x1b[201~"
+		}
+		if err := t.write([]byte(typed)); err != nil {
+			return "", err
 		}
 		t.mu.Lock()
-		t.unsent = true
+		t.unsent = text
 		t.mu.Unlock()
 		select {
 		case <-time.After(enterPause):
 		case <-ctx.Done():
-			return false, ctx.Err()
+			return "", ctx.Err()
 		case <-t.ended:
-			return false, errEnded
+			return "", errEnded
 		}
-		if !may() {
-			return false, nil
-		}
+	}
+	text = cmp.Or(stands, text)
+	if !may(text) {
+		return "", nil
 	}
 	if err := t.write([]byte("\r")); err != nil {
-		return false, err
+		return "", err
 	}
 	t.mu.Lock()
-	t.unsent = false
+	t.unsent = ""
 	t.mu.Unlock()
-	return true, nil
+	return text, nil
 }
 
 // poke has Server.attend look whether there is something to type.

@@ -26,10 +26,10 @@ const (
 	startsIn   = time.Minute
 	// maxDepth is how far from a person an agent may be that agents made: one that a person made is 0.
 	maxDepth = 3
-	// nudgeAgain is after how long a nudge that nothing came of hinders the next one no more.
-	nudgeAgain = 30 * time.Second
-	// firstNudge is how long a program that has just begun has to look at its terminal.
-	firstNudge = time.Second
+	// typedAgain is after how long something typed that nothing came of hinders the next no more.
+	typedAgain = 30 * time.Second
+	// firstPrompt is how long a program that has just begun has to look at its terminal.
+	firstPrompt = time.Second
 	// Environment of a terminal agent, beside KNOOT_AGENT.
 	secretVariable = "KNOOT_MCP_TOKEN"
 	configVariable = "KNOOT_MCP_CONFIG"
@@ -47,8 +47,12 @@ type running struct {
 	resumed bool      // the agent was to go on with the session that it had
 	since   time.Time // when it was first idle; zero: it was not yet
 	// presumed says that it counts as idle because it has connected, and that nothing was heard of it.
-	presumed bool
-	nudged   time.Time // when something was typed that nothing has come of yet; zero: nothing
+	presumed  bool
+	typed     time.Time // when something was typed that nothing has come of yet; zero: nothing
+	own       bool      // the next prompt of which its hooks tell is what was typed here
+	ending    *turnEnd  // of its last turn; nil: it works, or something was typed since
+	row       int       // how often it was told to continue since it was last done, or its person prompted it
+	continued time.Time // when that was last
 }
 
 // commandOf is the command line of a type of agent: the person's, else what is built in.
@@ -90,7 +94,7 @@ func (s *Server) command(of *agent, environ []string, resume bool, address strin
 	}
 	environ = slices.DeleteFunc(slices.Clone(environ), func(v string) bool {
 		name, _, _ := strings.Cut(v, "=")
-		return strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "KNOOT_MCP_") || slices.Contains([]string{"KNOOT_AGENT", "PWD", "OLDPWD", "TERM", "LINES", "COLUMNS", "CI"}, name)
+		return strings.HasPrefix(name, "GIT_") || strings.HasPrefix(name, "KNOOT_MCP_") || slices.Contains([]string{"KNOOT_AGENT", keyVariable, "PWD", "OLDPWD", "TERM", "LINES", "COLUMNS", "CI"}, name)
 	})
 	if home := s.host.Getenv("KNOOT_HOME"); home != "" {
 		environ = append(environ, "KNOOT_HOME="+home) // its hooks are to reach this daemon
@@ -267,7 +271,8 @@ func (s *Server) serves() string {
 func (s *Server) attend(ctx context.Context, id string, r *running) {
 	for {
 		var timer <-chan time.Time
-		if wait := s.nudge(ctx, id, r); wait > 0 {
+		s.consult(id, r)
+		if wait := s.prompt(ctx, id, r); wait > 0 {
 			timer = time.After(wait)
 		}
 		select {
@@ -285,6 +290,7 @@ func (s *Server) attend(ctx context.Context, id string, r *running) {
 func (s *Server) left(id string, r *running) {
 	s.mu.Lock()
 	again := false
+	r.over()
 	if s.terminals[id] == r {
 		delete(s.terminals, id)
 		if a := s.agents[id]; a != nil {
@@ -300,13 +306,15 @@ func (s *Server) left(id string, r *running) {
 	}
 }
 
-// nudge tells an idle agent that has mail to read it, once a message. It returns after how long to look again; 0: once something
-// has happened.
-func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration {
+// prompt types what there is to type to an idle agent, once each time that it is idle: that it has mail, once a message, else that it
+// is to continue. It returns after how long to look again; 0: once something has happened.
+func (s *Server) prompt(ctx context.Context, id string, r *running) time.Duration {
 	s.mu.Lock()
 	a := s.agents[id]
 	ready := a != nil && s.terminals[id] == r && a.State == idle && (!r.presumed || r.untouched())
-	wait := max(time.Until(r.since.Add(firstNudge)), time.Until(r.nudged.Add(nudgeAgain)))
+	wait := max(time.Until(r.since.Add(firstPrompt)), time.Until(r.typed.Add(typedAgain)))
+	typed, end := r.typed, r.ending
+	goesOn := end != nil && end.goesOn
 	var of agent
 	if ready {
 		of = *a
@@ -330,7 +338,12 @@ func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration
 			news = news || !slices.Contains(of.Nudged, m.ID)
 		}
 	}
-	if !news {
+	text := socket.Nudge // which says to go on, too
+	switch {
+	case news:
+	case goesOn:
+		text = continueText
+	default:
 		return 0
 	}
 	if wait > 0 {
@@ -339,24 +352,38 @@ func (s *Server) nudge(ctx context.Context, id string, r *running) time.Duration
 	if wait, forever := r.quiet(); wait > 0 || forever {
 		return wait
 	}
-	said, err := r.say(ctx, socket.Nudge, func() bool {
+	var entered time.Time
+	said, err := r.say(ctx, text, func(stands string) bool {
 		_, begun := r.quiet()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return !begun && s.terminals[id] == r && a.State == idle && (!r.presumed || r.untouched())
+		may := !begun && s.terminals[id] == r && a.State == idle && r.typed.Equal(typed) && (!r.presumed || r.untouched()) &&
+			(text != continueText || r.ending == end)
+		if may && stands != "" { // before it is typed: what comes of it may be heard at once
+			entered = time.Now()
+			r.typed, r.own = entered, stands == continueText
+			r.over()
+		}
+		return may
 	})
-	if err != nil || !said {
-		return 0 // it has ended, or works, or waits for its person: then it is looked again
-	}
 	s.mu.Lock()
-	a.Nudged, a.changed = waiting, true
-	r.nudged = time.Now()
-	if r.presumed { // with no hooks it stays so, and nothing more is typed
+	switch {
+	case said == socket.Nudge:
+		a.Nudged, a.changed = waiting, true
+	case said == continueText:
+		r.row++
+		r.continued = entered
+	case !entered.IsZero(): // Enter could not be typed
+		r.typed, r.own = time.Time{}, false
+	}
+	if said != "" && r.presumed { // with no hooks it stays so, and nothing more is typed
 		a.State, r.presumed = working, false
 	}
 	s.mu.Unlock()
-	s.flush()
-	return 0
+	if err == nil && said == socket.Nudge {
+		s.flush()
+	}
+	return 0 // where nothing was said it has ended, or works, or waits for its person: then it is looked again
 }
 
 // arrived takes note that an agent has connected. Codex tells its hooks nothing before its first prompt, and connects once it has
@@ -375,8 +402,11 @@ func (s *Server) stirred(a *agent) {
 	if r == nil {
 		return
 	}
-	r.nudged, r.presumed = time.Time{}, false
-	if a.State == idle && r.since.IsZero() {
+	r.typed, r.presumed = time.Time{}, false
+	switch {
+	case a.State != idle:
+		r.over()
+	case r.since.IsZero():
 		r.since = time.Now()
 	}
 	r.poke()

@@ -203,7 +203,7 @@ func (m *machine) looks(id string) string {
 	if r == nil {
 		m.t.Fatalf("%s does not run", id)
 	}
-	m.server.nudge(m.t.Context(), id, r)
+	m.server.prompt(m.t.Context(), id, r)
 	return m.screen(id)
 }
 

@@ -134,7 +134,7 @@ func startDaemon(ts *testscript.TestScript) {
 	}
 	cmd := exec.Command(filepath.Join(filepath.SplitList(ts.Getenv("PATH"))[0], "knoot"), "daemon")
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "KNOOT_HOME", "GIT_CONFIG_NOSYSTEM", "LC_ALL", "TMPDIR"} {
+	for _, name := range []string{"PATH", "HOME", "KNOOT_HOME", "GIT_CONFIG_NOSYSTEM", "LC_ALL", "TMPDIR", "KNOOT_AUTOPILOT_KEY"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	var stderr strings.Builder

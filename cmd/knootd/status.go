@@ -202,6 +202,13 @@ func (e *examination) lookAtDaemon(ctx context.Context, home *gitlog.Home) *daem
 	if state != nil && state.Uncoordinated != "" {
 		e.bad("agents", "hooks and claims work all the same; nothing else to do if no agent uses knoot's tools", "%s", state.Uncoordinated)
 	}
+	if state != nil && cerr == nil && config.Autopilot.Enabled {
+		if state.Unpiloted != "" {
+			e.bad("autopilot", "set KNOOT_AUTOPILOT_KEY in a terminal and start the agents there with `knoot agent start`, or set [autopilot] enabled = false", "%s", state.Unpiloted)
+		} else {
+			e.good("autopilot", "is on: what agents in terminals say last in a turn goes to %s", config.Autopilot.Endpoint)
+		}
+	}
 	return state
 }
 

@@ -20,7 +20,7 @@ type Request struct {
 	Body    json.RawMessage `json:"body,omitempty"` // for the other operations: the request struct of that operation
 }
 
-// Hook is what the shim took from one payload. Absent parts are zero; no content of a file is in it.
+// Hook is what the shim took from one payload. Absent parts are zero; no content of a file is in it, unless an agent quotes one in Said.
 type Hook struct {
 	Agent      string  `json:"agent"`                // claude
 	Event      string  `json:"event"`                // hook_event_name as the agent sent it
@@ -40,6 +40,7 @@ type Hook struct {
 	Reason     string  `json:"reason,omitempty"`  // SessionEnd's, or the type of a Notification
 	StopHook   bool    `json:"stop_hook_active,omitempty"`
 	Tasks      []Task  `json:"tasks,omitempty"`   // background tasks at Stop
+	Said       string  `json:"said,omitempty"`    // what an agent with a name said last in the turn that Stop ends, whole; never kept
 	Payload    string  `json:"payload"`           // SHA-256 of the payload, hex: the record is made once
 	Process    int     `json:"process,omitempty"` // CLAUDE_PID
 	Ancestors  []int   `json:"ancestors,omitempty"`
