@@ -596,10 +596,23 @@ func TestWhatIsSentToAModel(t *testing.T) {
 	tell(socket.Hook{Event: "Stop", Said: "private", Private: true})
 	tell(socket.Hook{Event: "UserPromptSubmit", Prompt: "x"})
 	tell(socket.Hook{Event: "Stop", Said: "no UTF-8", Repaired: true})
+	// The executable, as Claude Code runs it, brings the message along. One that was too slow, on a busy machine, is run again.
+	m.prompted("bob", false)
+	m.Extra = append(m.Extra, "KNOOT_AGENT=bob")
+	payload, err := json.Marshal(map[string]any{"hook_event_name": "Stop", "session_id": of.Session.ID, "cwd": m.repo, "transcript_path": "/t.jsonl",
+		"prompt_id": "p2", "stop_hook_active": false, "last_assistant_message": "by the hook", "background_tasks": []any{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.await("the turn has ended", func() bool {
+		m.Try(m.repo, string(payload), "knoot", "hook", "claude")
+		return m.state("bob") == idle
+	})
+	m.await("it is sent", func() bool { return slices.Contains(o.heard(), "by the hook") })
 	m.turn("bob", "the last")
 	m.await("the last is sent", func() bool { return slices.Contains(o.heard(), "the last") })
 	m.stop()
-	if got := slices.DeleteFunc(o.heard(), func(said string) bool { return said == socket.Nudge }); !slices.Equal(got, []string{"all of it", "the last"}) {
+	if got := slices.DeleteFunc(o.heard(), func(said string) bool { return said == socket.Nudge }); !slices.Equal(got, []string{"all of it", "by the hook", "the last"}) {
 		t.Errorf("sent: %q", got)
 	}
 }
