@@ -199,13 +199,13 @@ func (d *daemon) run(ctx context.Context) error {
 		d.log.Warn("config.toml has keys that this version does not know", "keys", unknown)
 	}
 	d.state.compact(d.now())
+	d.coordinate() // before anybody is answered: whoever asks at once finds it open
 	d.loops.Go(func() { d.server.serve(d.work) })
 	d.loops.Go(d.watch)
 	d.loops.Go(d.reopen)
 	d.loops.Go(d.left.run)
 	d.loops.Go(d.overlaps.run)
 	d.loops.Go(func() { d.processes.run(d.ended) })
-	d.coordinate()
 	if d.options.Listening != nil {
 		d.options.Listening(d.loc)
 	}
