@@ -273,6 +273,8 @@ func TestRequestsWithoutSessions(t *testing.T) {
 		{"no name in the header", "tools/call", call, nil, 400, []string{`"code":-32020`}},
 		{"a method that is not there", "tools/none", "", nil, 404, []string{`"code":-32601`}},
 		{"what the version has no more", "ping", "", nil, 404, []string{`"code":-32601`}},
+		{"prompts, of which there are none", "prompts/list", "", nil, 404, []string{`"code":-32601`}},
+		{"resources, of which there are none", "resources/list", "", nil, 404, []string{`"code":-32601`}},
 		{"a call of nothing", "tools/call", "", []string{"Mcp-Name: x"}, 400, []string{`"code":-32020`}},
 		{"a tool that is not there", "tools/call", `"name":"none","arguments":{}`, []string{"Mcp-Name: none"}, 400, []string{`"code":-32602`}},
 	} {

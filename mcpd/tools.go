@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"knoot.dev/knoot/daemon"
@@ -78,6 +79,7 @@ func newToolbox(s *Server, groups []string) *toolbox {
 	server := mcp.NewServer(&mcp.Implementation{Name: "knoot", Title: "knoot", Version: socket.Version}, &mcp.ServerOptions{
 		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}, SchemaCache: mcp.NewSchemaCache(),
 	})
+	server.AddReceivingMiddleware(declared)
 	for _, t := range allTools() {
 		if slices.Contains(groups, t.group) {
 			server.AddTool(t.listed(), func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
@@ -87,6 +89,18 @@ func newToolbox(s *Server, groups []string) *toolbox {
 	}
 	return &toolbox{groups: groups, handler: mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server { return server },
 		&mcp.StreamableHTTPOptions{Stateless: true, JSONResponse: true, PropagateRequestCancellation: true, MaxRequestBodyBytes: maxBody})}
+}
+
+// declared refuses methods of what this server does not have. Where there are sessions it leaves the SDK to answer them, with empty lists:
+// Codex asks for resources whatever a server says that it has.
+func declared(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		of, _, _ := strings.Cut(method, "/")
+		if extra := req.GetExtra(); (of == "prompts" || of == "resources") && extra != nil && extra.Header.Get(versionHeader) >= withoutSessions {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "method not found"}
+		}
+		return next(ctx, method, req)
+	}
 }
 
 // arguments are what the tool takes, the caller included.
