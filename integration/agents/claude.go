@@ -36,6 +36,9 @@ func (c Claude) Run(ctx context.Context, job Job) (Output, error) {
 	return start(ctx, job, c.executable, env, "-p", job.Prompt, "--permission-mode", "acceptEdits", "--allowedTools", "Bash")
 }
 
+// Program is its executable.
+func (c Claude) Program() string { return c.executable }
+
 func (Claude) Read(path string) Item {
 	return Item{Tool: "Read", Input: map[string]any{"file_path": path}}
 }

@@ -13,7 +13,7 @@ import (
 var notIsolated error
 
 func TestMain(m *testing.M) {
-	notIsolated = inNamespace(m)
+	notIsolated = stage.Isolated(func() int { return run(m) })
 	os.Exit(run(m))
 }
 

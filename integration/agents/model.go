@@ -264,6 +264,8 @@ func response(_ string, turn int, items []Item) []byte {
 		said := object{"type": "message", "role": "assistant", "id": "msg_" + call, "content": []any{object{"type": "output_text", "text": item.Text}}}
 		if text, ok := item.Input.(string); ok {
 			said = object{"type": "custom_tool_call", "id": "ctc_" + call, "call_id": call, "name": item.Tool, "input": text}
+		} else if item.Tool == "tool_search" { // Codex's own, for tools that it does not show at once
+			said = object{"type": "tool_search_call", "id": "tsc_" + call, "call_id": call, "execution": "client", "arguments": item.Input}
 		} else if item.Tool != "" {
 			said = object{"type": "function_call", "id": "fc_" + call, "call_id": call, "name": item.Tool, "arguments": encode(item.Input)}
 			if item.Namespace != "" {

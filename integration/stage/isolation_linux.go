@@ -1,4 +1,4 @@
-package agents
+package stage
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
-	"testing"
 
 	"golang.org/x/sys/unix"
 )
@@ -15,16 +14,16 @@ import (
 // insideNamespace marks the copy of the test program that runs in the network namespace.
 const insideNamespace = "KNOOT_TEST_NAMESPACE"
 
-// inNamespace runs the tests in a network namespace that holds a loopback interface and nothing else, so an agent that
+// Isolated runs the tests in a network namespace that holds a loopback interface and nothing else, so a program that
 // would talk to its vendor cannot. The whole test program moves there: the model, the daemon and the agent are then on
-// the same loopback. It returns why that is not possible, or does not return.
-func inNamespace(m *testing.M) error {
+// the same loopback. It returns why that is not possible, or does not return: the program ends with what run returns.
+func Isolated(run func() int) error {
 	if os.Getenv(insideNamespace) != "" {
 		if err := loopbackUp(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(cannotIsolate)
 		}
-		os.Exit(run(m))
+		os.Exit(run())
 	}
 	executable, err := os.Executable()
 	if err != nil {
