@@ -66,6 +66,7 @@ func openAgent(agent agents.Agent) func(context.Context, *endpoint) (session, er
 		}
 		var err error
 		if r.model, err = agents.NewModel(script); err != nil {
+			r.quit()
 			return nil, err
 		}
 		r.model.Asked(func(turn int) {
@@ -136,7 +137,7 @@ func (r *agentRun) await() error {
 		return nil
 	case err := <-r.ended:
 		r.ended <- nil // for close
-		return fmt.Errorf("its run ended: %w", err)
+		return fmt.Errorf("its run ended: %v", err)
 	case <-r.ctx.Done():
 		return r.ctx.Err()
 	}

@@ -86,7 +86,7 @@ type verdict struct{ ID, Status, ErrorMessage string }
 // conformance runs all scenarios of a suite for servers, and returns what came of each by its name.
 func conformance(t *testing.T, dir, module, protocol string) map[string][]verdict {
 	t.Helper()
-	w := newWorld(t, "claude")
+	w := newWorld(t)
 	e := w.agent(t, "alice")
 	tap := newTap(t, e, e.Headers) // the suite sends no secret, and some of its scenarios no query
 	out := t.TempDir()

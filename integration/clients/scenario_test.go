@@ -43,11 +43,7 @@ func TestScenarios(t *testing.T) {
 				results.skip(c, err.Error())
 				t.Skip(err)
 			}
-			hooks := "claude"
-			if c.name == "Codex" {
-				hooks = "codex"
-			}
-			w := newWorld(t, hooks)
+			w := newWorld(t)
 			for _, scenario := range scenarios {
 				t.Run(scenario.short, func(t *testing.T) {
 					t.Cleanup(func() { results.add(t, c, scenario.name) })

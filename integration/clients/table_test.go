@@ -22,11 +22,13 @@ var results = table{cells: map[string]string{}, whys: map[string]string{}}
 
 func (c *client) title() string { return c.name + " " + c.version + ", " + c.protocol }
 
-// begin adds a row.
+// begin adds a row, where it is not there yet.
 func (r *table) begin(c client) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rows = append(r.rows, c)
+	if !slices.ContainsFunc(r.rows, func(other client) bool { return other.title() == c.title() }) {
+		r.rows = append(r.rows, c)
+	}
 }
 
 // add takes what came of a scenario that has ended.

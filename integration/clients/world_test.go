@@ -25,11 +25,11 @@ type world struct {
 	agents int
 }
 
-func newWorld(t *testing.T, hooks string) *world {
+func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{T: t, person: stage.NewPerson(t, "priya")}
 	w.dir = w.person.Clone(stage.Host(t), "shop")
-	w.person.Knoot(w.dir, "init", "--agent", hooks)
+	w.person.Knoot(w.dir, "init", "--agent", "claude")
 	w.person.Write(filepath.Join(w.person.KnootHome, "config.toml"), fmt.Sprintf("[daemon]\nautostart = false\n[mcp]\nport = %d\n", freePort(t)))
 	w.daemon = w.person.StartDaemon()
 	return w
