@@ -64,6 +64,9 @@ func (s *Server) Hear(e daemon.SessionEvent) {
 		s.bind(a, e.Session)
 	}
 	if a := s.agents[s.bound[e.Session]]; a != nil {
+		if state == deactivated && s.terminals[a.ID] != nil {
+			return // its program runs: this is late, and of the one before, or another session is to begin in it
+		}
 		if state != "" && a.State != state {
 			a.State, a.changed = state, true
 			if state == awaitingInput {

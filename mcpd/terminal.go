@@ -7,6 +7,9 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -22,6 +25,8 @@ const (
 	quietTime = 2 * time.Second
 	// enterPause is between a text that is typed and its Enter: what comes in one piece is taken for something pasted. See say.
 	enterPause = 50 * time.Millisecond
+	// showTime is how long a program has to show a text that is typed before whoever typed it looks again later.
+	showTime = 200 * time.Millisecond
 	// typeTime bounds what a program may take to accept keys.
 	typeTime = 2 * time.Second
 	// endTime is how long a program has to end once its terminal is gone, before it is killed.
@@ -46,7 +51,8 @@ type terminal struct {
 	more    chan struct{} // guarded by mu: closed when it prints again
 	lastKey time.Time     // guarded by mu: of a person's
 	begun   bool          // guarded by mu: a person typed something since the last Enter
-	unsent  string        // guarded by mu: a text that stands in the line and whose Enter is still to be typed; "": none does
+	unsent  string        // guarded by mu: a text that was typed and whose Enter is still to be; "": none
+	typed   int64         // guarded by mu: how much was printed before that text
 	touched bool          // guarded by mu: a person typed something, ever
 	pastes  bool          // guarded by mu: the program asked for marks around what is pasted
 }
@@ -149,6 +155,7 @@ func (t *terminal) followPastes(text []byte) {
 	all := append(bytes.Clone(begun), text...)
 	if at := max(bytes.LastIndex(all, on), bytes.LastIndex(all, off)); at >= 0 {
 		t.pastes = bytes.HasPrefix(all[at:], on)
+		t.poke()
 	}
 }
 
@@ -220,6 +227,56 @@ func (t *terminal) quiet() (wait time.Duration, forever bool) {
 	return max(0, time.Until(t.lastKey.Add(quietTime))), t.begun
 }
 
+// wantsMarks says whether the program asked for marks around what is pasted.
+func (t *terminal) wantsMarks() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pastes
+}
+
+// stands says whether a text was typed whose Enter is still to be.
+func (t *terminal) stands() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.unsent != ""
+}
+
+// control is what a program prints that is no text: where the cursor goes, colours, titles.
+var control = regexp.MustCompile(`\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)?|.)`)
+
+// awaitShown waits until the program has shown the text that was typed last, for so long. Whatever asks a person something lets them choose
+// or has a line of its own, and does not show what was meant for the program's line. Half of the longer words are enough: a screen is
+// printed in pieces, and lines are broken.
+func (t *terminal) awaitShown(ctx context.Context, text string, patience time.Duration) (bool, error) {
+	words := slices.DeleteFunc(strings.Fields(text), func(word string) bool { return len(word) < 4 })
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for {
+		t.mu.Lock()
+		from := t.typed
+		t.mu.Unlock()
+		printed, _, more := t.since(from)
+		plain, shown := control.ReplaceAll(printed, nil), 0
+		for _, word := range words {
+			if bytes.Contains(plain, []byte(word)) {
+				shown++
+			}
+		}
+		if 2*shown > len(words) {
+			return true, nil
+		}
+		select {
+		case <-more:
+		case <-timer.C:
+			return false, nil
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-t.ended:
+			return false, errEnded
+		}
+	}
+}
+
 // untouched says whether no person has typed anything, since the program began.
 func (t *terminal) untouched() bool {
 	t.mu.Lock()
@@ -227,30 +284,37 @@ func (t *terminal) untouched() bool {
 	return !t.touched
 }
 
-// say types a text and Enter for as long as may says that it may, which is asked before each: with "" before the text, with the text
-// that then stands in the line before Enter. A text whose Enter was not typed stands there, and Enter alone is typed the next time,
-// whatever is to be said then. A program that asked for it gets the text marked as something pasted: it reads text and Enter in one
-// piece when it is slow, and would take Enter for a part of the text. It returns what was said; "": nothing.
+// say types a text, and Enter once the program has shown it, for as long as may says that it may, which is asked before each: with ""
+// before the text, with the text that then stands in the line before Enter. A text whose Enter was not typed stands there, and Enter
+// alone is typed the next time, whatever is to be said then. A program that asked for it gets the text marked as something pasted: it
+// reads text and Enter in one piece when it is slow, and would take Enter for a part of the text. It returns what was said; "": nothing.
 func (t *terminal) say(ctx context.Context, text string, may func(stands string) bool) (said string, err error) {
 	t.typing.Lock()
 	defer t.typing.Unlock()
 	t.mu.Lock()
 	stands, marked := t.unsent, t.pastes
 	t.mu.Unlock()
+	patience := time.Duration(0)
 	if stands == "" {
 		if !may("") {
 			return "", nil
 		}
-		typed := text
+		patience = showTime
+		t.mu.Lock()
+		t.unsent, t.typed = text, t.printed
+		t.mu.Unlock()
+		keys := text
 		if marked {
-			typed = "\x1b[200~" + text + "\x1b[201~"
+			keys = "\x1b[200~" + text + "\x1b[201~"
 		}
-		if err := t.write([]byte(typed)); err != nil {
+		if err := t.write([]byte(keys)); err != nil {
 			return "", err
 		}
-		t.mu.Lock()
-		t.unsent = text
-		t.mu.Unlock()
+	}
+	if shown, err := t.awaitShown(ctx, cmp.Or(stands, text), patience); !shown {
+		return "", err
+	}
+	if stands == "" {
 		select {
 		case <-time.After(enterPause):
 		case <-ctx.Done():

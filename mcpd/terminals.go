@@ -28,6 +28,8 @@ const (
 	maxDepth = 3
 	// typedAgain is after how long something typed that nothing came of hinders the next no more.
 	typedAgain = 30 * time.Second
+	// shownAgain is after how long it is looked again whether a program shows what was typed.
+	shownAgain = 500 * time.Millisecond
 	// firstPrompt is how long a program that has just begun has to look at its terminal.
 	firstPrompt = time.Second
 	// Environment of a terminal agent, beside KNOOT_AGENT.
@@ -47,7 +49,9 @@ type running struct {
 	resumed bool      // the agent was to go on with the session that it had
 	since   time.Time // when it was first idle; zero: it was not yet
 	// presumed says that it counts as idle because it has connected, and that nothing was heard of it.
-	presumed  bool
+	presumed bool
+	// marks says that its program asks for marks around what is pasted once it reads keys.
+	marks     bool
 	typed     time.Time // when something was typed that nothing has come of yet; zero: nothing
 	own       bool      // the next prompt of which its hooks tell is what was typed here
 	ending    *turnEnd  // of its last turn; nil: it works, or something was typed since
@@ -109,7 +113,7 @@ func (s *Server) command(of *agent, environ []string, resume bool, address strin
 		environ = append(environ, configVariable+"="+path)
 		switch of.Type {
 		case "claude":
-			words = append(words, "--mcp-config", path, "--strict-mcp-config")
+			words = append(words, "--mcp-config", path, "--strict-mcp-config", "--allowedTools=mcp__knoot") // it would ask for each of them
 		case "codex":
 			environ = append(environ, secretVariable+"="+of.Secret)
 			words = append(words, "-c", fmt.Sprintf("mcp_servers.knoot.url=%q", at), "-c", fmt.Sprintf("mcp_servers.knoot.bearer_token_env_var=%q", secretVariable),
@@ -246,7 +250,7 @@ func (s *Server) run(id string, environ []string, fresh bool) error {
 		return refusef("there is no agent %s any more", id)
 	}
 	defer s.mu.Unlock()
-	r := &running{terminal: t, resumed: resume}
+	r := &running{terminal: t, resumed: resume, marks: isHooked(of.Type) && filepath.Base(command.Path) == of.Type}
 	s.terminals[id], s.environs[id], s.starts = r, environ, append(s.starts, now)
 	s.stirred(a)
 	if a.Registered { // by now
@@ -352,6 +356,9 @@ func (s *Server) prompt(ctx context.Context, id string, r *running) time.Duratio
 	if wait, forever := r.quiet(); wait > 0 || forever {
 		return wait
 	}
+	if r.marks && !r.wantsMarks() {
+		return 0 // it reads no keys yet
+	}
 	var entered time.Time
 	said, err := r.say(ctx, text, func(stands string) bool {
 		_, begun := r.quiet()
@@ -382,6 +389,9 @@ func (s *Server) prompt(ctx context.Context, id string, r *running) time.Duratio
 	s.mu.Unlock()
 	if err == nil && said == socket.Nudge {
 		s.flush()
+	}
+	if err == nil && said == "" && r.stands() {
+		return shownAgain
 	}
 	return 0 // where nothing was said it has ended, or works, or waits for its person: then it is looked again
 }

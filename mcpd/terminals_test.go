@@ -403,6 +403,77 @@ func TestCodexIsIdleOnceItHasConnected(t *testing.T) {
 	}
 }
 
+// Enter is typed once the program has shown the text: what asks a person something does not, and Enter would answer it.
+func TestEnterWaitsForItsText(t *testing.T) {
+	t.Parallel()
+	term, err := startTerminal(exec.Command("/bin/sh", "-c", `stty -echo; echo asks; read a; stty echo; echo rests; read b; echo "heard $b"`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer term.end()
+	prints := func(what string) {
+		t.Helper()
+		for deadline := time.After(patience); ; {
+			text, _, more := term.since(0)
+			if strings.Contains(string(text), what) {
+				return
+			}
+			select {
+			case <-more:
+			case <-deadline:
+				t.Fatalf("it does not print %q: %q", what, text)
+			}
+		}
+	}
+	say := func() bool {
+		t.Helper()
+		said, err := term.say(t.Context(), "several words that are typed", func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return said != ""
+	}
+	prints("asks")
+	for range 2 { // the second time looks again at what the first one typed
+		if say() || !term.stands() {
+			t.Error("it is said to who does not show it")
+		}
+	}
+	if text, _, _ := term.since(0); strings.Contains(string(text), "rests") {
+		t.Errorf("it was answered: %q", text)
+	}
+	if err := term.press([]byte("\r")); err != nil {
+		t.Fatal(err)
+	}
+	prints("rests")
+	for deadline := time.Now().Add(patience); !say(); { // at once, but on a busy machine
+		if time.Now().After(deadline) {
+			t.Fatal("it is not said")
+		}
+	}
+	prints("heard several words that are typed")
+}
+
+// An agent in a terminal is there for as long as its program runs. What is heard of the end of a session may be late, and be that of the
+// program that went on with it before.
+func TestAnEndThatIsHeardOfLate(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	m.withStandIns("")
+	bob := m.terminalAgent("bob")
+	bob.call("register-agent", nil, nil)
+	of, _ := m.server.find("bob")
+	m.hookOf("bob", "SessionEnd")
+	m.server.Hear(gone(of.Session.ID))
+	if now, _ := m.server.find("bob"); now.State != idle || !now.Registered || now.Session != of.Session {
+		t.Errorf("bob is %+v", now.seen)
+	}
+	m.must(AgentRequest{Do: "stop", Agent: "bob"})
+	if got := m.state("bob"); got != deactivated {
+		t.Errorf("bob is %q", got)
+	}
+}
+
 // Whether a program wants what is pasted marked it says in what it prints, in pieces of any size.
 func TestMarksAroundWhatIsPasted(t *testing.T) {
 	t.Parallel()
@@ -572,7 +643,7 @@ func TestCommandsOfAgents(t *testing.T) {
 	environ := []string{"PATH=" + bin + ":bin", "LANG=C", "GIT_DIR=/x", "KNOOT_AGENT=another", "KNOOT_MCP_TOKEN=another", "PWD=/", "CI=1", "TERM=dumb"}
 	const address = "127.0.0.1:8766"
 	for kind, want := range map[string][]string{
-		"claude": {"claude", "--mcp-config", filepath.Join(m.KnootHome, "agents", "bob.json"), "--strict-mcp-config", "--resume", "5e55"},
+		"claude": {"claude", "--mcp-config", filepath.Join(m.KnootHome, "agents", "bob.json"), "--strict-mcp-config", "--allowedTools=mcp__knoot", "--resume", "5e55"},
 		"codex": {"codex", "resume", "5e55", "-c", `mcp_servers.knoot.url="http://127.0.0.1:8766/mcp?agent=bob"`, "-c", `mcp_servers.knoot.bearer_token_env_var="KNOOT_MCP_TOKEN"`,
 			"-c", `mcp_servers.knoot.default_tools_approval_mode="approve"`},
 	} {
