@@ -89,22 +89,27 @@ func (s *scene) fixedPort() {
 	s.daemon = s.person.StartDaemon()
 }
 
-// The tools in a client that nobody here wrote: three calls, one of them after the daemon was started again, and a newer connection that
+// The tools in a client that nobody here wrote: the model is told of them, or finds them where the agent has it look; three calls, one of them after the daemon was started again, and a newer connection that
 // takes the agent over.
 func usesTheTools(s *scene) {
 	s.fixedPort()
 	bob := s.endpoint("bob")
 	alice := s.endpoint("alice")
-	m := s.model(Script{
+	listed := []string{"describe-agents", "show-checklist", "plan-tasks", "remember"} // one of each group
+	var looks Script
+	if agent, is := s.agent.(Codex); is && !agent.codeMode { // which lets its model look for tools; in code mode it knows them when it calls them
+		looks = Script{{{Tool: "tool_search", Input: object{"query": strings.Join(listed, " "), "limit": 50}}}}
+	}
+	m := s.model(append(looks, Script{
 		{s.tool("register-agent", `{"agentId":"alice"}`)},
 		{s.tool("send-message", `{"agentId":"alice","to":"bob","message":"is the parser yours?"}`)},
 		{s.tool("list-agents", `{"agentId":"alice"}`)},
 		{s.tool("set-status", `{"agentId":"alice","status":"evicted"}`)},
 		{{Text: "done"}},
-	})
+	}...))
 	configure(s, m)
 	m.Asked(func(turn int) {
-		switch turn {
+		switch turn - len(looks) {
 		case 3:
 			s.daemon.Kill()
 			s.daemon = s.person.StartDaemon()
@@ -114,8 +119,15 @@ func usesTheTools(s *scene) {
 		}
 	})
 	requests, _ := s.run(m, "find out whose the parser is")
-	if len(requests) != 5 {
+	if len(requests) != 5+len(looks) {
 		s.Fatalf("the model was asked %d times", len(requests))
+	}
+	requests = requests[len(looks):]
+	told := strings.ReplaceAll(string(requests[0].Body), "_", "-")
+	for _, name := range listed {
+		if agent, is := s.agent.(Codex); (!is || !agent.codeMode) && !strings.Contains(told, "mcp--knoot--"+name) && !strings.Contains(told, `"name":"`+name+`"`) {
+			s.Errorf("the model is not told of %s", name)
+		}
 	}
 	for call, word := range map[int]string{1: "unread", 3: "folder"} { // keys of the answers; some clients quote them twice
 		if requests[call].Count(word) <= requests[call-1].Count(word) {
@@ -126,20 +138,23 @@ func usesTheTools(s *scene) {
 		s.Errorf("bob reads %s", text)
 	}
 	// A client of the protocol without sessions is not told: it has no connection that could be replaced.
-	told, done := requests[4].Count("another connection works as alice now") > 0, requests[4].Count("Your status is: evicted") > 0
-	if told == done {
-		s.Errorf("after it was taken over: told so %v, and its call is done %v", told, done)
+	replaced, done := requests[4].Count("another connection works as alice now") > 0, requests[4].Count("Your status is: evicted") > 0
+	if replaced == done {
+		s.Errorf("after it was taken over: told so %v, and its call is done %v", replaced, done)
 	}
-	s.Logf("told that another connection took over: %v", told)
+	s.Logf("told that another connection took over: %v", replaced)
 }
 
 // tool calls one of knoot's tools.
-func (s *scene) tool(name, arguments string) Item {
+func (s *scene) tool(name, arguments string) Item { return toolOf(s.agent, name, arguments) }
+
+// toolOf is how an agent calls one of knoot's tools; arguments is JSON.
+func toolOf(agent Agent, name, arguments string) Item {
 	var input map[string]any
 	if err := json.Unmarshal([]byte(arguments), &input); err != nil {
-		s.Fatal(err)
+		panic(fmt.Sprintf("a script's arguments are no JSON: %v", err))
 	}
-	if c, ok := s.agent.(Codex); ok {
+	if c, ok := agent.(Codex); ok {
 		if c.codeMode {
 			return c.script("mcp__knoot__"+strings.ReplaceAll(name, "-", "_"), input)
 		}
