@@ -287,7 +287,7 @@ func (t *terminal) untouched() bool {
 // say types a text, and Enter once the program has shown it, for as long as may says that it may, which is asked before each: with ""
 // before the text, with the text that then stands in the line before Enter. A text whose Enter was not typed stands there, and Enter
 // alone is typed the next time, whatever is to be said then. A program that asked for it gets the text marked as something pasted: it
-// reads text and Enter in one piece when it is slow, and would take Enter for a part of the text. It returns what was said; "": nothing.
+// reads text and Enter in one piece when it is slow, and may take Enter for a part of the text. It returns what was said; "": nothing.
 func (t *terminal) say(ctx context.Context, text string, may func(stands string) bool) (said string, err error) {
 	t.typing.Lock()
 	defer t.typing.Unlock()
