@@ -158,13 +158,17 @@ func TestAHundredAgents(t *testing.T) {
 		})
 		for range 2 { // two at one mailbox
 			readers.Go(func() {
-				for {
-					if take(a) == 0 {
-						select {
-						case <-sent:
-							return
-						case <-time.After(time.Millisecond):
-						}
+				for last := false; ; {
+					if take(a) > 0 {
+						continue
+					}
+					if last { // looked after all was sent
+						return
+					}
+					select {
+					case <-sent:
+						last = true
+					case <-time.After(time.Millisecond):
 					}
 				}
 			})
