@@ -392,6 +392,10 @@ func TestTwoBranchesOnOneFile(t *testing.T) {
 	two.edits("src/billing.js", "floats\n")
 	wantText(t, "one, on another branch,", one.hook(EventPreTool, nil).Context)
 	wantText(t, "one, before its write,", one.before("src/billing.js").Context, "- src/billing.js is being changed by ash's agent on branch tax, too")
+	waitFor(t, "how they go together is known", func() bool {
+		return d.overlaps.between(r.root, two.r.root, "src/billing.js") != OverlapUnknown
+	})
+	one.before("src/billing.js") // tells that, if git had not looked at the first
 	wantText(t, "one, again,", one.before("src/billing.js").Context)
 	// Both make a file of one name.
 	one.edits("src/new.js", "1\n")

@@ -19,6 +19,7 @@ import (
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/daemon/socket"
 	"knoot.dev/knoot/gitlog"
+	"knoot.dev/knoot/integration/stage"
 )
 
 // relayHost is a relay under test on loopback, with a state that outlives it.
@@ -31,7 +32,7 @@ type relayHost struct {
 }
 
 func newRelayHost(t testing.TB) *relayHost {
-	h := &relayHost{t: t, state: t.TempDir(), address: "127.0.0.1:0"}
+	h := &relayHost{t: t, state: t.TempDir(), address: stage.Address(t)}
 	h.start()
 	t.Cleanup(func() { h.stop() })
 	return h
@@ -273,7 +274,7 @@ func TestAnotherMachinesClaimDenies(t *testing.T) {
 
 // silentHost accepts and never answers: on TCP the handshake begins, UDP says nothing.
 func silentHost(t *testing.T) string {
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", stage.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,12 +405,7 @@ func TestARelayThatFallsSilentCostsLittle(t *testing.T) {
 
 // Whatever a relay does, the agents work, and each machine's own order holds.
 func TestARelayThatFailsDeniesNothing(t *testing.T) {
-	absent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := absent.Addr().String()
-	_ = absent.Close()
+	nobody := stage.Address(t)
 	other := newRelayHost(t)
 	mute, mutePin := muteHost(t, false, false)
 	pin := "sha256:" + strings.Repeat("ab", 32)

@@ -176,7 +176,8 @@ func TestHooksInstalledTwiceAnswerAlikeAndRecordOnce(t *testing.T) {
 
 func TestANewerExecutableTakesOverAndNoSessionNotices(t *testing.T) {
 	s := newShop(t)
-	s.priya.Write(filepath.Join(s.priya.KnootHome, "config.toml"), fmt.Sprintf("[daemon]\nautostart = false\n[mcp]\nport = %d\n", freePort(t)))
+	_, port, _ := net.SplitHostPort(stage.Address(t))
+	s.priya.Write(filepath.Join(s.priya.KnootHome, "config.toml"), "[daemon]\nautostart = false\n[mcp]\nport = "+port+"\n")
 	old := s.priya.StartDaemon()
 	alice := s.connect(t, "alice")
 	alice.listsItself(t)
@@ -248,17 +249,6 @@ func (c client) listsItself(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-}
-
-// freePort is a port of this machine that nobody listens on now.
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // A hook of a newer executable is enough: nobody has to restart anything.

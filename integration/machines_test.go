@@ -120,7 +120,10 @@ func (m *machine) cutOff(t testing.TB) {
 }
 
 // holders are the sessions that have claims of a file, as the machine sees it.
-func (m *machine) holders(file string) []string {
+func (m *machine) holders(file string) []string { return holders(m.Person, m.dir, file) }
+
+// holders are the sessions that have claims of a file in a person's repository.
+func holders(p *stage.Person, dir, file string) []string {
 	var standing struct {
 		Sessions []struct {
 			Session string `json:"session"`
@@ -129,7 +132,7 @@ func (m *machine) holders(file string) []string {
 			} `json:"claims"`
 		} `json:"sessions"`
 	}
-	m.Asked("who", m.dir, &standing)
+	p.Asked("who", dir, &standing)
 	var held []string
 	for _, s := range standing.Sessions {
 		for _, c := range s.Claims {

@@ -58,7 +58,7 @@ func authority(t *testing.T, dir, name string) (certificate, key, root string) {
 func TestARelayWithAnAuthoritysCertificate(t *testing.T) {
 	t.Parallel()
 	certificate, key, root := authority(t, stage.Dir(t), "localhost")
-	r := stage.NewRelay(t, nil, "127.0.0.1:0", "--tls-cert", certificate, "--tls-key", key)
+	r := stage.NewRelay(t, nil, stage.Address(t), "--tls-cert", certificate, "--tls-key", key)
 	_, port, err := net.SplitHostPort(r.Address)
 	if err != nil {
 		t.Fatal(err)

@@ -236,20 +236,7 @@ func (b badRelay) listenBadly(t *testing.T, address string, certificate tls.Cert
 func TestEveryWayInWhichARelayFails(t *testing.T) {
 	t.Parallel()
 	certificate, pin := identity(t)
-	var address string
-	for { // one that is free for UDP, too
-		tcp, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address = tcp.Addr().String()
-		udp, err := net.ListenPacket("udp", address)
-		_ = tcp.Close()
-		if err == nil {
-			_ = udp.Close()
-			break
-		}
-	}
+	address := stage.Address(t)
 	m := newMachines(t, 1, address, pin)[0]
 	m.start()
 	total := &toll{}

@@ -76,7 +76,7 @@ func TestARelayIsKilledUnderDaemons(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("KNOOT_ROUNDS")); err == nil {
 		rounds = n
 	}
-	relay := stage.NewRelay(t, nil, "127.0.0.1:0")
+	relay := stage.NewRelay(t, nil, stage.Address(t))
 	machines := newMachines(t, 2, relay.Address, relay.Key)
 	for _, m := range machines {
 		m.start()

@@ -16,7 +16,7 @@ import (
 func TestAFactReachesAnotherMachineWithoutTheHost(t *testing.T) {
 	t.Parallel()
 	const file = "src/tax.js"
-	relay := stage.NewRelay(t, nil, "127.0.0.1:0")
+	relay := stage.NewRelay(t, nil, stage.Address(t))
 	machines := newMachines(t, 2, relay.Address, relay.Key)
 	ana, ben := machines[0], machines[1]
 	for _, m := range machines {

@@ -37,7 +37,7 @@ func TestARelayThatStandsStillHasNoDiskOrLosesItsState(t *testing.T) {
 		t.Skipf("no mount namespaces here: %v: %s", err, output)
 	}
 	disk := []string{"unshare", "--map-root-user", "--mount", "sh", "-eu", "-c", `mount -t tmpfs -o size=1m,mode=0700 tmpfs state; exec "$@"`, "sh"}
-	relay := stage.NewRelay(t, disk, "127.0.0.1:0", "--key", "relay.key")
+	relay := stage.NewRelay(t, disk, stage.Address(t), "--key", "relay.key")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	machines := newMachines(t, 2, relay.Address, relay.Key)
 	for _, m := range machines {

@@ -31,7 +31,7 @@ func (m *machine) says(t testing.TB, words ...string) {
 // beside the new one until it ends, and each use of it is logged.
 func TestTheOperatorsToken(t *testing.T) {
 	t.Parallel()
-	r := stage.NewRelay(t, nil, "127.0.0.1:0", "--token", "first-secret")
+	r := stage.NewRelay(t, nil, stage.Address(t), "--token", "first-secret")
 	begin := func(env ...string) *machine {
 		t.Helper()
 		m := newMachines(t, 1, r.Address, r.Key)[0]

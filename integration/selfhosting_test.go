@@ -52,7 +52,7 @@ type visitor struct {
 // words stands for what is the reader's own on the page.
 func (v *visitor) words(line string) string {
 	for _, each := range [][2]string{
-		{"relay.example.com:7420", v.address}, {"--listen :7420", "--listen 127.0.0.1:0"}, {"127.0.0.1:7421", "127.0.0.1:0"}, {"sha256:5f7e…", v.key},
+		{"relay.example.com:7420", v.address}, {"--listen :7420", "--listen " + stage.Address(v.t)}, {"127.0.0.1:7421", "127.0.0.1:0"}, {"sha256:5f7e…", v.key},
 		{"/var/lib/knoot-relay", v.state}, {"/usr/local/bin", filepath.Join(v.dir, "usr")}, {"/etc/systemd/system", filepath.Join(v.dir, "etc")},
 	} {
 		line = strings.ReplaceAll(line, each[0], each[1])
@@ -322,7 +322,7 @@ func TestTheSystemdUnit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, start := range starts {
-		line := strings.NewReplacer("/usr/local/bin/knoot", knoot, "--listen :7420", "--listen 127.0.0.1:0", "127.0.0.1:7421", "127.0.0.1:0").Replace(string(start[1]))
+		line := strings.NewReplacer("/usr/local/bin/knoot", knoot, "--listen :7420", "--listen "+stage.Address(t), "127.0.0.1:7421", "127.0.0.1:0").Replace(string(start[1]))
 		command := v.operator.Command(v.dir, "sh", "-c", "exec "+line)
 		command.Env = append(command.Env, "STATE_DIRECTORY="+filepath.Join(v.dir, fmt.Sprint("state", i)), "CREDENTIALS_DIRECTORY="+token)
 		v.serve(command)

@@ -37,7 +37,7 @@ func TestSteadyWorkNeedsNoMoreMemory(t *testing.T) {
 	if err != nil {
 		long = 6 * time.Second
 	}
-	relay := stage.NewRelay(t, nil, "127.0.0.1:0", "--max-log-bytes", "2000000", "--log-file-bytes", "200000")
+	relay := stage.NewRelay(t, nil, stage.Address(t), "--max-log-bytes", "2000000", "--log-file-bytes", "200000")
 	machines := newMachines(t, 2, relay.Address, relay.Key)
 	processes := map[string]int{"the relay": relay.Process()}
 	for _, m := range machines {

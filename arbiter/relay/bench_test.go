@@ -20,6 +20,7 @@ import (
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/gitlog"
+	"knoot.dev/knoot/integration/stage"
 )
 
 // opens opens a repository on a connection and reads its events without opening them; each message is counted.
@@ -305,7 +306,7 @@ func BenchmarkMemory(b *testing.B) {
 	c := newCrew(b, devices-1)
 	repositories := c.repositories(50)
 	for b.Loop() {
-		relay := &child{t: b, state: b.TempDir(), address: anyAddress}
+		relay := &child{t: b, state: b.TempDir(), address: stage.Address(b)}
 		relay.start()
 		key, _, err := LoadKey(KeyPath(relay.state, ""))
 		if err != nil {
@@ -353,7 +354,7 @@ func BenchmarkFlood(b *testing.B) {
 	const hostile, rounds = 10_000, 400
 	c := newCrew(b, 0)
 	for b.Loop() {
-		relay := &child{t: b, state: b.TempDir(), address: anyAddress}
+		relay := &child{t: b, state: b.TempDir(), address: stage.Address(b)}
 		relay.start()
 		key, _, err := LoadKey(KeyPath(relay.state, ""))
 		if err != nil {

@@ -24,6 +24,7 @@ import (
 	"knoot.dev/knoot/arbiter"
 	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/gitlog"
+	"knoot.dev/knoot/integration/stage"
 )
 
 // The test's own executable is the relay that is killed.
@@ -69,8 +70,6 @@ func beChild() {
 	os.Exit(0)
 }
 
-const anyAddress = "127.0.0.1:0"
-
 // child is a relay in a process of its own.
 type child struct {
 	t       testing.TB
@@ -96,13 +95,9 @@ func (c *child) start() {
 	if err := c.command.Start(); err != nil {
 		c.t.Fatal(err)
 	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		_ = c.command.Wait()
 		c.t.Fatalf("the relay does not start: %v, %s", err, stderr.String())
-	}
-	if c.address == anyAddress { // from then on it is this one, and others read it
-		c.address = line[:len(line)-1]
 	}
 }
 
@@ -174,7 +169,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("KNOOT_ROUNDS")); err == nil {
 		rounds = n
 	}
-	relay := &child{t: t, state: t.TempDir(), address: anyAddress}
+	relay := &child{t: t, state: t.TempDir(), address: stage.Address(t)}
 	relay.start()
 	t.Cleanup(func() { relay.kill() })
 	key, _, err := LoadKey(KeyPath(relay.state, ""))

@@ -145,7 +145,7 @@ func TestAHostileCrowd(t *testing.T) {
 		crowd = n
 	}
 	// The real one: the test's own executable may have the race detector in it, which is slow and needs memory.
-	relay := stage.NewRelay(t, nil, anyAddress, "--max-rate", "1000000", "--max-burst", "1000000")
+	relay := stage.NewRelay(t, nil, stage.Address(t), "--max-rate", "1000000", "--max-burst", "1000000")
 	key, _, err := LoadKey(KeyPath(relay.State, ""))
 	if err != nil {
 		t.Fatal(err)

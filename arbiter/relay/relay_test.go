@@ -152,15 +152,13 @@ func (h *host) start() {
 		h.t.Fatal(err)
 	}
 	h.options.Fresh = false
-	at := h.address
-	if at == "" {
-		at = "127.0.0.1:0"
+	if h.address == "" {
+		h.address = stage.Address(h.t)
 	}
-	sockets, err := Listen(at)
+	sockets, err := Listen(h.address)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.address = sockets.TCP.Addr().String()
 	ctx, stop := context.WithCancel(context.Background())
 	h.stop, h.ended = stop, make(chan error, 1)
 	go func() { h.ended <- h.server.Serve(ctx, sockets) }()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"knoot.dev/knoot/gitlog"
+	"knoot.dev/knoot/integration/stage"
 )
 
 // Under steady load a relay's memory does not grow once its log has as much as it may: KNOOT_SOAK=1h says so over an hour.
@@ -19,7 +20,7 @@ func TestMemoryDoesNotGrow(t *testing.T) {
 	if err != nil {
 		long = 6 * time.Second
 	}
-	relay := &child{t: t, state: t.TempDir(), address: anyAddress, bytes: 2 << 20}
+	relay := &child{t: t, state: t.TempDir(), address: stage.Address(t), bytes: 2 << 20}
 	relay.start()
 	defer relay.kill()
 	key, _, err := LoadKey(KeyPath(relay.state, ""))

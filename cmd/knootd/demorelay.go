@@ -3,11 +3,13 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"knoot.dev/knoot/arbiter/relay"
 )
 
 // What the demo's two machines have beside demoPath.
@@ -52,9 +56,13 @@ type stageRelay struct {
 // start starts the relay, where it was if it ran before, and waits until it listens.
 func (r *stageRelay) start(s *theatre) error {
 	listen := r.address
-	if listen == "" {
-		listen = "127.0.0.1:0"
+	for try := 0; listen == "" && try < 20; try++ { // below the ports that connections get: it is to be free when the relay is started again
+		if sockets, err := relay.Listen(fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))); err == nil {
+			listen = sockets.TCP.Addr().String()
+			sockets.Close()
+		}
 	}
+	listen = cmp.Or(listen, "127.0.0.1:0")
 	r.command = exec.Command(filepath.Join(s.bin, "knoot"), "relay", "--listen", listen, "--state", r.state, "--log", "json")
 	r.command.Dir, r.command.Env = s.dir, s.environment("relay")
 	out, err := r.command.StdoutPipe()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -30,25 +29,10 @@ func newWorld(t *testing.T) *world {
 	w := &world{T: t, person: stage.NewPerson(t, "priya")}
 	w.dir = w.person.Clone(stage.Host(t), "shop")
 	w.person.Knoot(w.dir, "init", "--agent", "claude")
-	w.person.Write(filepath.Join(w.person.KnootHome, "config.toml"), fmt.Sprintf("[daemon]\nautostart = false\n[mcp]\nport = %d\n", freePort(t)))
+	_, port, _ := net.SplitHostPort(stage.Address(t))
+	w.person.Write(filepath.Join(w.person.KnootHome, "config.toml"), "[daemon]\nautostart = false\n[mcp]\nport = "+port+"\n")
 	w.daemon = w.person.StartDaemon()
 	return w
-}
-
-// freePort is a port that nothing listens on, and below those that the system gives to connections: it is to be free again after each
-// restart.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 10_000 + rand.IntN(20_000)
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			listener.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
 }
 
 // endpoint is where an agent with a name of its own reaches knoot's tools.
