@@ -78,19 +78,14 @@ func (e *endpoint) listens() {
 // fixedPort has the person's agents connect to one port, whichever daemon runs.
 func (s *scene) fixedPort() {
 	s.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		s.Fatal(err)
-	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	listener.Close()
+	_, port, _ := net.SplitHostPort(stage.Address(s))
 	s.daemon.Kill()
-	s.person.Write(filepath.Join(s.person.KnootHome, "config.toml"), fmt.Sprintf("[daemon]\nautostart = false\n[mcp]\nport = %d\n", port))
+	s.person.Write(filepath.Join(s.person.KnootHome, "config.toml"), "[daemon]\nautostart = false\n[mcp]\nport = "+port+"\n")
 	s.daemon = s.person.StartDaemon()
 }
 
-// The tools in a client that nobody here wrote: the model is told of them, or finds them where the agent has it look; three calls, one of them after the daemon was started again, and a newer connection that
-// takes the agent over.
+// The tools in a client that nobody here wrote: the model is told of them, or finds them where the agent has it look; three calls, one of
+// them after the daemon was started again, and a newer connection that takes the agent over.
 func usesTheTools(s *scene) {
 	s.fixedPort()
 	bob := s.endpoint("bob")
