@@ -13,18 +13,18 @@ import (
 
 // Kinds of what an agent shows.
 const (
-	markdownArtifact  = "markdown"
-	mermaidArtifact   = "mermaid"
-	checklistArtifact = "checklist" // the board's
-	tasksArtifact     = "tasks"     // the agent's graph, as it is when it is looked at
+	MarkdownArtifact  = "markdown"
+	MermaidArtifact   = "mermaid"
+	ChecklistArtifact = "checklist" // the board's
+	TasksArtifact     = "tasks"     // the agent's graph, as it is when it is looked at
 )
 
 const (
 	// maxArtifacts is how many an agent shows; the oldest goes for one more.
 	maxArtifacts = 50
-	// maxDiagram and maxMarkdown bound a diagram and a file, in bytes, maxTitle a title.
+	// maxDiagram and MaxMarkdown bound a diagram and a file, in bytes, maxTitle a title.
 	maxDiagram  = 64 << 10
-	maxMarkdown = 1 << 20
+	MaxMarkdown = 1 << 20
 	maxTitle    = 120
 )
 
@@ -39,7 +39,7 @@ type Artifact struct {
 
 // same reports whether an artifact takes another's place.
 func (a *Artifact) same(b *Artifact) bool {
-	return a.Kind == b.Kind && a.Path == b.Path && (a.Kind != mermaidArtifact || a.Title == b.Title && (a.Title != "" || a.Diagram == b.Diagram))
+	return a.Kind == b.Kind && a.Path == b.Path && (a.Kind != MermaidArtifact || a.Title == b.Title && (a.Title != "" || a.Diagram == b.Diagram))
 }
 
 // board is what an agent shows to the person, the newest last. It is never changed, but replaced as a whole.
@@ -51,9 +51,9 @@ type board struct {
 
 func displayTools() []*tool {
 	return []*tool{
-		{group: display, name: "display-markdown", about: "Show a Markdown file to your user, in the panel.", hints: hints{again: true},
+		{group: display, name: "display-markdown", about: "Show a Markdown file to your user.", hints: hints{again: true},
 			takes: []argument{{name: "path"}, {name: "expanded?", schema: truthSchema}}, do: displayMarkdown},
-		{group: display, name: "view-mermaid", about: "Show a Mermaid diagram to your user, in the panel.", hints: hints{again: true},
+		{group: display, name: "view-mermaid", about: "Show a Mermaid diagram to your user.", hints: hints{again: true},
 			takes: []argument{{name: "diagram", about: "its source"}, {name: "title?"}}, do: viewMermaid},
 	}
 }
@@ -87,8 +87,21 @@ func (s *Server) show(id string, a Artifact) error {
 	return s.keepBoard(b)
 }
 
-// Artifacts are what an agent shows, the newest last.
-func (s *Server) Artifacts(agent string) []Artifact { return s.boardOf(agent).Artifacts }
+// Shown is what an agent shows to the person.
+type Shown struct {
+	Artifacts []Artifact `json:"artifacts"` // the newest last; of kind checklist and tasks there is one each at most
+	Checklist *Checklist `json:"checklist,omitempty"`
+	Tasks     []Task     `json:"tasks"`
+}
+
+// shown is what an agent shows, as it is now.
+func (s *Server) shown(id string) *Shown {
+	b := s.boardOf(id)
+	return &Shown{Artifacts: append([]Artifact{}, b.Artifacts...), Checklist: b.Checklist, Tasks: s.graphOf(id).listed()}
+}
+
+// isShown says how the person sees what the caller shows.
+func (c *call) isShown() string { return "Your user sees it with: knoot agent show " + c.agent.ID }
 
 func displayMarkdown(_ context.Context, c *call) (any, error) {
 	path, err := c.args.text("path")
@@ -109,15 +122,15 @@ func displayMarkdown(_ context.Context, c *call) (any, error) {
 		return nil, refusef("%s cannot be read: %v", daemon.Clean(path, 200), err)
 	case !info.Mode().IsRegular():
 		return nil, refusef("%s is no file", daemon.Clean(path, 200))
-	case info.Size() > maxMarkdown:
-		return nil, refusef("%s has %d bytes and may have %d", daemon.Clean(path, 200), info.Size(), maxMarkdown)
+	case info.Size() > MaxMarkdown:
+		return nil, refusef("%s has %d bytes and may have %d", daemon.Clean(path, 200), info.Size(), MaxMarkdown)
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.show(c.agent.ID, Artifact{Kind: markdownArtifact, Title: daemon.Clean(filepath.Base(path), maxTitle), Path: path, Expanded: expanded}); err != nil {
+	if err := c.show(c.agent.ID, Artifact{Kind: MarkdownArtifact, Title: daemon.Clean(filepath.Base(path), maxTitle), Path: path, Expanded: expanded}); err != nil {
 		return nil, err
 	}
-	return "It is kept for the panel, which does not exist yet.", nil
+	return c.isShown(), nil
 }
 
 func viewMermaid(_ context.Context, c *call) (any, error) {
@@ -137,8 +150,8 @@ func viewMermaid(_ context.Context, c *call) (any, error) {
 	}
 	c.writing.Lock()
 	defer c.writing.Unlock()
-	if err := c.show(c.agent.ID, Artifact{Kind: mermaidArtifact, Title: daemon.Clean(title, maxTitle), Diagram: strings.TrimSpace(diagram)}); err != nil {
+	if err := c.show(c.agent.ID, Artifact{Kind: MermaidArtifact, Title: daemon.Clean(title, maxTitle), Diagram: strings.TrimSpace(diagram)}); err != nil {
 		return nil, err
 	}
-	return "It is kept for the panel, which does not exist yet.", nil
+	return c.isShown(), nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"knoot.dev/knoot/daemon"
 )
@@ -12,7 +13,7 @@ import (
 // Kinds of an item of a checklist.
 const (
 	checkItem    = "check" // the person ticks it
-	questionItem = "question"
+	QuestionItem = "question"
 )
 
 const (
@@ -40,7 +41,7 @@ type Item struct {
 
 func checklistTools() []*tool {
 	return []*tool{
-		{group: display, name: "show-checklist", about: "Have your user go through a checklist in the panel: tick items, answer questions, and send it to you.", hints: hints{again: true},
+		{group: display, name: "show-checklist", about: "Have your user go through a checklist: tick items, answer questions, and send it to you.", hints: hints{again: true},
 			takes: []argument{{name: "title"}, {name: "items", schema: `"type":"array","items":{"type":"object","properties":{"id":{"type":"string"},"text":{"type":"string"},` +
 				`"kind":{"type":"string","enum":["check","question"]}},"required":["id","text"]}`}}, do: showChecklist},
 		{group: display, name: "get-checklist", about: "Read your checklist as your user left it: ticks, answers, and whether it was sent.", hints: hints{reads: true}, do: getChecklist},
@@ -67,7 +68,7 @@ func showChecklist(_ context.Context, c *call) (any, error) {
 	if err := c.keepBoard(b); err != nil {
 		return nil, err
 	}
-	if err := c.show(c.agent.ID, Artifact{Kind: checklistArtifact}); err != nil {
+	if err := c.show(c.agent.ID, Artifact{Kind: ChecklistArtifact}); err != nil {
 		return nil, err
 	}
 	return b.Checklist, nil
@@ -99,8 +100,8 @@ func readChecklist(title string, objects []arguments) (*Checklist, error) {
 			return nil, refusef("two items are called %q", item.ID)
 		case item.Kind == "":
 			item.Kind = checkItem
-		case item.Kind != checkItem && item.Kind != questionItem:
-			return nil, refusef("the kind of item %q is to be %q or %q", item.ID, checkItem, questionItem)
+		case item.Kind != checkItem && item.Kind != QuestionItem:
+			return nil, refusef("the kind of item %q is to be %q or %q", item.ID, checkItem, QuestionItem)
 		}
 		list.Items = append(list.Items, item)
 	}
@@ -138,22 +139,27 @@ func getChecklist(_ context.Context, c *call) (any, error) {
 	return b.Checklist, nil
 }
 
-// ChecklistOf is an agent's checklist as the person left it; nil: it has shown none.
-func (s *Server) ChecklistOf(agent string) *Checklist { return s.boardOf(agent).Checklist }
-
-// FillIn records what the person says to an item of an agent's checklist: a tick, or an answer.
-func (s *Server) FillIn(agent, id string, ticked bool, answer string) error {
-	if len(answer) > maxAnswer {
+// fillIn records what the person says to an item of an agent's checklist: a tick, or none, or an answer, or "" for none.
+func (s *Server) fillIn(agent, id string, ticked bool, answer string) error {
+	switch {
+	case len(answer) > maxAnswer:
 		return refusef("the answer has %d bytes and may have %d", len(answer), maxAnswer)
+	case !utf8.ValidString(answer):
+		return refusal("the answer is no UTF-8")
 	}
 	return s.changeChecklist(agent, func(l *Checklist) error {
 		item := l.item(id)
 		if item == nil {
 			return refusef("the checklist has no item %q", daemon.Clean(id, maxID))
 		}
-		if item.Kind == questionItem {
+		switch {
+		case item.Kind == QuestionItem && ticked && answer == "":
+			return refusef("item %q is a question: say the answer", id)
+		case item.Kind == QuestionItem:
 			item.Answer = answer
-		} else {
+		case answer != "":
+			return refusef("item %q is no question: it is ticked, without an answer", id)
+		default:
 			item.Ticked = ticked
 		}
 		l.Sent = false
@@ -161,10 +167,10 @@ func (s *Server) FillIn(agent, id string, ticked bool, answer string) error {
 	})
 }
 
-// SendChecklist delivers an agent's checklist to it as it is, in one message of the person's.
-func (s *Server) SendChecklist(ctx context.Context, agent string) error {
+// sendChecklist delivers an agent's checklist to it as it is, in one message of the person's.
+func (s *Server) sendChecklist(ctx context.Context, agent string) error {
 	of, known := s.find(agent)
-	list := s.ChecklistOf(agent)
+	list := s.boardOf(agent).Checklist
 	if !known || list == nil {
 		return refusef("%s has shown no checklist", daemon.Clean(agent, 40))
 	}
@@ -184,9 +190,9 @@ func (l *Checklist) message() string {
 	for _, item := range l.Items {
 		said := "not ticked"
 		switch {
-		case item.Kind == questionItem && item.Answer == "":
+		case item.Kind == QuestionItem && item.Answer == "":
 			said = "not answered"
-		case item.Kind == questionItem:
+		case item.Kind == QuestionItem:
 			said = item.Answer
 		case item.Ticked:
 			said = "ticked"

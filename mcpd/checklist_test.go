@@ -2,6 +2,7 @@ package mcpd
 
 import (
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,7 +19,7 @@ func (a *member) checklist() Checklist {
 
 func (m *machine) fillIn(agent, id string, ticked bool, answer string) {
 	m.t.Helper()
-	if err := m.server.FillIn(agent, id, ticked, answer); err != nil {
+	if err := m.server.fillIn(agent, id, ticked, answer); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -48,7 +49,7 @@ func TestChecklistIsReadAsThePersonLeftIt(t *testing.T) {
 	if got := alice.checklist(); !reflect.DeepEqual(got, want) {
 		t.Errorf("answered: %+v, want %+v", got, want)
 	}
-	if err := m.server.FillIn("alice", "none", true, ""); err == nil {
+	if err := m.server.fillIn("alice", "none", true, ""); err == nil {
 		t.Error("an item that is not there is ticked")
 	}
 }
@@ -61,7 +62,7 @@ func TestSendDeliversTheWholeList(t *testing.T) {
 		{"id": "c", "text": "z", "kind": "question"}, {"id": "d", "text": "z", "kind": "question"}}}, nil)
 	m.fillIn("alice", "a", true, "")
 	m.fillIn("alice", "c", false, strings.Repeat("long ", 300))
-	if err := m.server.SendChecklist(t.Context(), "alice"); err != nil {
+	if err := m.server.sendChecklist(t.Context(), "alice"); err != nil {
 		t.Fatal(err)
 	}
 	var got []daemon.Message
@@ -76,6 +77,48 @@ func TestSendDeliversTheWholeList(t *testing.T) {
 	m.fillIn("alice", "b", true, "")
 	if alice.checklist().Sent {
 		t.Error("it says that it was sent as it is now")
+	}
+}
+
+// The person sees what an agent shows, and fills its checklist in, by commands.
+func TestTheCommandsOfABoard(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	alice := m.members("alice")[0]
+	m.Write(m.repo+"/plan.md", "# Plan\n")
+	alice.call("display-markdown", args{"path": "plan.md"}, nil)
+	alice.call("plan-tasks", args{"tasks": []args{{"id": "a", "goal": "go"}}}, nil)
+	alice.call("show-checklist", args{"title": "L", "items": []args{{"id": "a", "text": "x"}, {"id": "b", "text": "y", "kind": "question"}}}, nil)
+	shown := m.must(AgentRequest{Do: "show", Agent: "alice"}).Shown
+	var kinds []string
+	for _, a := range shown.Artifacts {
+		kinds = append(kinds, a.Kind)
+	}
+	if !slices.Equal(kinds, []string{MarkdownArtifact, TasksArtifact, ChecklistArtifact}) || len(shown.Tasks) != 1 || shown.Tasks[0].State != "ready" {
+		t.Errorf("shown are %q and the tasks %+v", kinds, shown.Tasks)
+	}
+	m.must(AgentRequest{Do: "fill", Agent: "alice", Item: "a", Ticked: true})
+	filled := m.must(AgentRequest{Do: "fill", Agent: "alice", Item: "b", Ticked: true, Answer: "so", Send: true}).Shown.Checklist
+	if items := alice.checklist().Items; !items[0].Ticked || items[1].Answer != "so" || !filled.Sent {
+		t.Errorf("alice has %+v, the person %+v", items, filled)
+	}
+	var got []daemon.Message
+	if alice.call("check-messages", nil, &got); len(got) != 1 || got[0].Text != "Checklist \"L\":\na: ticked\nb: so" {
+		t.Errorf("alice reads %+v", got)
+	}
+	m.must(AgentRequest{Do: "fill", Agent: "alice", Item: "a"})
+	m.must(AgentRequest{Do: "fill", Agent: "alice", Item: "b"})
+	if items := alice.checklist().Items; items[0].Ticked || items[1].Answer != "" {
+		t.Errorf("taken back: %+v", items)
+	}
+	for want, r := range map[string]AgentRequest{
+		"is a question: say the answer": {Item: "b", Ticked: true}, "is no question": {Item: "a", Ticked: true, Answer: "so"}, `no item "c"`: {Item: "c", Ticked: true},
+		"may have 2000": {Item: "b", Ticked: true, Answer: strings.Repeat("x", 2001)},
+	} {
+		r.Do, r.Agent = "fill", "alice"
+		if _, err := m.do(r); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", r, err, want)
+		}
 	}
 }
 
@@ -125,7 +168,7 @@ func TestBoard(t *testing.T) {
 	m.start()
 	m.address()
 	want := []Artifact{{Kind: "mermaid", Title: "flow", Diagram: "graph TD; a-->c"}, {Kind: "markdown", Title: "plan.md", Path: m.repo + "/plan.md", Expanded: true}}
-	if got := m.server.Artifacts("alice"); !reflect.DeepEqual(got, want) {
+	if got := m.server.boardOf("alice").Artifacts; !reflect.DeepEqual(got, want) {
 		t.Errorf("alice shows %+v, want %+v", got, want)
 	}
 }

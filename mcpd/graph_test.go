@@ -428,7 +428,7 @@ func TestACommitShowsTheGraph(t *testing.T) {
 	alice := m.members("alice")[0]
 	alice.plan("a")
 	alice.plan("a", "b")
-	if got := m.server.Artifacts("alice"); !slices.Equal(got, []Artifact{{Kind: tasksArtifact}}) {
+	if got := m.server.boardOf("alice").Artifacts; !slices.Equal(got, []Artifact{{Kind: TasksArtifact}}) {
 		t.Errorf("alice shows %+v", got)
 	}
 }

@@ -27,7 +27,7 @@ type ConfigAnswer struct {
 
 // AgentRequest is the body of the operation agent.
 type AgentRequest struct {
-	Do    string `json:"do"` // add, start, ls, stop, rm or attach
+	Do    string `json:"do"` // add, start, ls, stop, rm, attach, show or fill
 	Agent string `json:"agent,omitempty"`
 	// Of add.
 	Type        string   `json:"type,omitempty"`
@@ -37,6 +37,11 @@ type AgentRequest struct {
 	Cost        string   `json:"cost,omitempty"`
 	// Environ is that of the person who starts an agent, which it gets.
 	Environ []string `json:"environ,omitempty"`
+	// Of fill: what the person says to an item of its checklist, "" for none, and whether the list is sent to it then.
+	Item   string `json:"item,omitempty"`
+	Ticked bool   `json:"ticked,omitempty"`
+	Answer string `json:"answer,omitempty"`
+	Send   bool   `json:"send,omitempty"`
 }
 
 // AgentAnswer is the answer to agent, but for ls, which has an array of Status.
@@ -46,6 +51,7 @@ type AgentAnswer struct {
 	// URL and Token are where a terminal is shown, and the person's secret; of attach.
 	URL   string `json:"url,omitempty"`
 	Token string `json:"token,omitempty"`
+	Shown *Shown `json:"shown,omitempty"` // of show and fill
 }
 
 // Do does the operations mcp and agent.
@@ -95,6 +101,16 @@ func (s *Server) Do(ctx context.Context, op, dir string, body json.RawMessage) (
 	case "rm":
 		_, err := s.remove(r.Agent)
 		return &AgentAnswer{Did: err == nil}, err
+	case "show":
+		answer.Shown = s.shown(r.Agent)
+	case "fill":
+		if r.Item != "" {
+			err = s.fillIn(r.Agent, r.Item, r.Ticked, r.Answer)
+		}
+		if err == nil && r.Send {
+			err = s.sendChecklist(ctx, r.Agent)
+		}
+		answer.Shown = s.shown(r.Agent)
 	case "attach":
 		if _, runs := s.terminalOf(r.Agent); !runs {
 			return nil, refusef("%s does not run in a terminal of knoot's: `knoot agent start %[1]s` starts it", r.Agent)

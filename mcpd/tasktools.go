@@ -77,7 +77,7 @@ func planTasks(_ context.Context, c *call) (any, error) {
 	if err := c.keepGraph(c.agent.ID, now); err != nil {
 		return nil, err
 	}
-	if err := c.show(c.agent.ID, Artifact{Kind: tasksArtifact}); err != nil {
+	if err := c.show(c.agent.ID, Artifact{Kind: TasksArtifact}); err != nil {
 		return nil, err
 	}
 	return now.listed(), nil

@@ -20,7 +20,7 @@ func (c *console) agentCommand() *ffcli.Command {
 	return group(manual{
 		name: "agent", short: "Run agents in terminals that the daemon keeps",
 		example: "knoot agent add bob --type claude\nknoot agent start bob\nknoot agent attach bob",
-	}, c.agentAddCommand(), c.agentStartCommand(), c.agentListCommand(), c.agentAttachCommand(), c.agentStopCommand(), c.agentRemoveCommand(), c.agentTemplateCommand())
+	}, c.agentAddCommand(), c.agentStartCommand(), c.agentListCommand(), c.agentShowCommand(), c.agentFillCommand(), c.agentAttachCommand(), c.agentStopCommand(), c.agentRemoveCommand(), c.agentTemplateCommand())
 }
 
 // describesAgent adds the flags that say what an agent is.

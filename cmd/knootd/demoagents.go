@@ -112,6 +112,16 @@ func (s *theatre) shareOut(ctx context.Context) (err error) {
 	if err := bothIdle(); err != nil {
 		return err
 	}
+	shown, err := s.run(ctx, clone, nil, nil, "knoot", "agent", "show", "alice")
+	if err != nil {
+		return err
+	}
+	s.show("priya", "knoot agent show alice", shown)
+	for _, state := range []string{"done", "ready"} {
+		if !slices.ContainsFunc(strings.Split(shown, "\n"), func(line string) bool { return strings.HasPrefix(line, state+" ") }) {
+			return fmt.Errorf("`knoot agent show alice` shows no task that is %s, but %q", state, shown)
+		}
+	}
 	for _, agent := range []string{"alice", "bob"} {
 		if more := strings.Join(screens[agent].rest(), ""); more != "" {
 			return fmt.Errorf("there was no more mail, and yet %s's terminal shows %q", agent, more)
