@@ -49,6 +49,8 @@ type Options struct {
 	Listening func(socket.Location)
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
+	// HookTime is how long a hook's answer may take here; what an agent's hook can wait for when 0.
+	HookTime time.Duration
 
 	// Coordinate makes the server through which agents coordinate; nil: there is none.
 	Coordinate func(*Host) Coordinator
@@ -139,7 +141,7 @@ func newDaemon(o Options, loc socket.Location, config Config, held *seat) (*daem
 	if o.syncJournal == nil {
 		o.syncJournal = (*gitlog.Clone).SyncJournal
 	}
-	o.cheapStatus = cmp.Or(o.cheapStatus, cheapStatus)
+	o.cheapStatus, o.HookTime = cmp.Or(o.cheapStatus, cheapStatus), cmp.Or(o.HookTime, hookTime)
 	file, err := openLogFile(filepath.Join(loc.Home, "knootd.log"), logSize)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,6 +40,9 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
+
+// patientHook is how long hooks wait in tests that are about what is answered, and not when: a busy machine is to say the same.
+const patientHook = 20 * time.Second
 
 // clock is a time that tests move.
 type clock struct{ ms atomic.Int64 }
@@ -111,6 +115,7 @@ func (m *machine) start(o Options) *daemon {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	o.HookTime = cmp.Or(o.HookTime, patientHook)
 	listening := make(chan struct{})
 	o.Listening = func(socket.Location) { close(listening) }
 	config, err := LoadConfig(m.loc.Home)

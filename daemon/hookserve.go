@@ -45,7 +45,7 @@ func (d *daemon) hook(ctx context.Context, h *socket.Hook) *reply {
 	if h.Agent == "" || h.Session == "" || h.Event == "" || paused(filepath.Join(d.home.Dir, "off"), now) {
 		return silent
 	}
-	ctx, cancel := context.WithTimeout(ctx, hookTime)
+	ctx, cancel := context.WithTimeout(ctx, d.options.HookTime)
 	defer cancel()
 	d.presences.hear(h, now)
 	places := d.placesOf(ctx, h, now)

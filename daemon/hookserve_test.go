@@ -725,7 +725,7 @@ func TestWhatIsSaidWhereNobodyReadsIsSaidLater(t *testing.T) {
 func TestAWriteThatNobodyWasAskedAboutIsLate(t *testing.T) {
 	m := newMachine(t)
 	r := m.repository("shop")
-	d := m.start(Options{})
+	d := m.start(Options{HookTime: hookTime})
 	a := &agent{r: r, session: "one"}
 	a.start("startup")
 	write := func(h *socket.Hook) { h.Tool, h.Places[0].Writes = "Write", []string{"src/billing.js"} }

@@ -83,7 +83,7 @@ func (m *machine) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	listening, ran := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ran <- daemon.Run(ctx, daemon.Options{Getenv: func(name string) string { return vars[name] }, Now: func() time.Time { return m.clock() },
+		ran <- daemon.Run(ctx, daemon.Options{Getenv: func(name string) string { return vars[name] }, Now: func() time.Time { return m.clock() }, HookTime: patience,
 			Listening: func(socket.Location) { close(listening) },
 			Coordinate: func(h *daemon.Host) daemon.Coordinator {
 				m.server = New(h)
