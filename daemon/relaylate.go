@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"knoot.dev/knoot/arbiter"
+	"knoot.dev/knoot/arbiter/wire"
 	"knoot.dev/knoot/gitlog"
 )
 
@@ -24,22 +25,40 @@ type crossing struct{ own, other, path arbiter.Token }
 
 // miss keeps what happened here while the relay could not be told, as far as that is told late. mu is held.
 func (r *relayRepository) miss(happened ...occurrence) {
-	before := len(r.missed)
+	late := toldLate(happened)
+	r.missed = append(r.missed, late...)
+	r.kept.append(missedRecords(late)...)
+	r.trimMissed()
+}
+
+// toldLate are those of what happened that are told late.
+func toldLate(happened []occurrence) (late []occurrence) {
 	for _, o := range happened {
 		switch o.Kind {
 		case gitlog.SessionStarted, gitlog.IntentDeclared, gitlog.PlanDeclared, gitlog.FileWritten, gitlog.PathRemoved, gitlog.UngatedWrite,
 			gitlog.ClaimLeft, gitlog.SessionEnded:
-			r.missed = append(r.missed, o)
+			late = append(late, o)
 		}
 	}
-	r.kept.append(missedRecords(r.missed[before:])...)
-	r.trimMissed()
+	return late
 }
 
-// allTold notes that nothing is owed any more of what was missed. mu is held.
-func (r *relayRepository) allTold() {
-	r.owed = nil
-	r.kept.append(&relayRecord{Told: true})
+// missUntold has what the relay was not told count as missed, in the place of what was owed when it was opened. mu is held.
+func (r *relayRepository) missUntold() {
+	var untold []occurrence
+	for _, each := range r.outbox {
+		if each.happened != nil && r.problem.code != wire.Malformed {
+			untold = append(untold, *each.happened)
+		}
+	}
+	untold = toldLate(untold)
+	records := missedRecords(untold)
+	if len(r.owed) > 0 { // in one write: what is owed is never in neither
+		records = append([]*relayRecord{{Told: true}}, records...)
+	}
+	r.missed, r.owed = append(r.missed, untold...), nil
+	r.kept.append(records...)
+	r.trimMissed()
 }
 
 // trimMissed drops the oldest of too much. mu is held.

@@ -218,19 +218,12 @@ func (r *relayRepository) shut(err error) (lasted time.Duration) {
 	}
 	// What happened is told when it is opened again, late, unless it is just that of which the relay says that it is none. What the
 	// relay was asked for goes by what is so then; of an overlap that it was not told it may be told when that comes up again.
-	if len(r.owed) > 0 {
-		r.allTold() // what was not follows once more
-	}
-	var untold []occurrence
+	r.missUntold()
 	for _, each := range r.outbox {
-		if each.happened != nil && r.problem.code != wire.Malformed {
-			untold = append(untold, *each.happened)
-		}
 		if w, ok := each.request.(arbiter.Write); ok && w.Crosses != (arbiter.Token{}) {
 			delete(r.crossed, crossing{w.Who.Session, w.Crosses, w.Wants[0].Path.Own})
 		}
 	}
-	r.miss(untold...)
 	r.outbox = nil
 	r.idle()
 	return lasted
@@ -636,7 +629,8 @@ func (r *relayRepository) tell(ctx context.Context, conn wire.Conn) {
 		r.outbox = append(rest, r.outbox...)
 		r.telling, r.owing = false, len(rest) > 0
 		if len(r.outbox) == 0 && len(r.owed) > 0 {
-			r.allTold()
+			r.owed = nil
+			r.kept.append(&relayRecord{Told: true})
 		}
 		r.idle()
 		r.mu.Unlock()

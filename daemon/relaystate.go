@@ -285,6 +285,7 @@ func (r *relayRepository) recall() {
 func (r *relayRepository) forsake() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.missUntold() // shut comes when the file is closed
 	r.kept.end()
 }
 
