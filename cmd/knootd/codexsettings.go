@@ -73,13 +73,24 @@ func gitSees(ctx context.Context, path string) bool {
 		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", folder}, args...)...).Output()
 		return strings.TrimSpace(string(out)), err
 	}
-	if inside, err := git("rev-parse", "--is-inside-work-tree"); err != nil || inside != "true" {
+	inside, err := git("rev-parse", "--is-inside-work-tree")
+	if err != nil { // there is no repository, or one of which git says nothing, such as somebody else's
+		for at := folder; ; at = filepath.Dir(at) {
+			if _, err := os.Lstat(filepath.Join(at, ".git")); err == nil {
+				return true
+			}
+			if at == filepath.Dir(at) {
+				return false
+			}
+		}
+	}
+	if inside != "true" {
 		return false
 	}
-	if tracked, err := git("ls-files", "--", path); err != nil || tracked != "" {
+	if tracked, err := git("--literal-pathspecs", "ls-files", "--", path); err != nil || tracked != "" {
 		return true
 	}
-	_, err := git("check-ignore", "--quiet", "--", path)
+	_, err = git("check-ignore", "--quiet", "--", path)
 	return err != nil
 }
 
