@@ -99,13 +99,13 @@ fuzz: ## every fuzz target in turn, FUZZTIME each (10m)
 .PHONY: agents
 agents: ## real Claude Code and Codex, fetched through npm, run offline against a scripted model: a table by scenario
 	integration/agents/fetch.sh
-	$(GO) test -count=1 -v ./integration/agents
+	$(GO) test -count=1 -v -timeout 20m ./integration/agents
 
 .PHONY: mcp
 mcp: ## MCP clients that other people wrote, fetched through npm, and the real agents, at a real daemon: a table by client and scenario
 	@integration/clients/fetch.sh || echo "the clients are not here: the table says skipped"
 	@integration/agents/fetch.sh || echo "the agents are not here: the table says skipped"
-	$(GO) test -count=1 -v ./integration/clients
+	$(GO) test -count=1 -v -timeout 20m ./integration/clients
 
 .PHONY: record
 record: ## record what the real agents send to hooks, into integration/agents/testdata: a diff to read for a new version

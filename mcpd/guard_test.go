@@ -317,7 +317,6 @@ func TestSlowRequestsEnd(t *testing.T) {
 			}
 		}
 	}()
-	m.await("the slow body is logged", func() bool { return m.logged(alice.secret)["the body came too slowly"] == 1 })
 	<-headersClosed
 	if took := time.Since(began); took < headerTime-time.Second {
 		t.Errorf("headers were given %v", took)
@@ -326,6 +325,7 @@ func TestSlowRequestsEnd(t *testing.T) {
 	if took := time.Since(began); took < bodyTime-time.Second {
 		t.Errorf("a body was given %v", took)
 	}
+	m.await("the slow body is logged", func() bool { return m.logged(alice.secret)["the body came too slowly"] == 1 })
 }
 
 // Of 1,000 streams that do nothing one agent has one.

@@ -19,7 +19,7 @@ fetch() {
     work=$(mktemp -d "$cache/.fetch-XXXXXX")
     # One rename puts it in place: whoever looks sees all of it or nothing.
     if ! {
-      (cd "$work" && npm pack --silent "$package@$version" >/dev/null && tar -xzf ./*.tgz) &&
+      (cd "$work" && npm pack --silent --fetch-timeout=60000 "$package@$version" >/dev/null && tar -xzf ./*.tgz) &&
         grep -q "\"version\": *\"$version\"" "$work/package/package.json" &&
         chmod +x "$work/package/$executable"
     }; then

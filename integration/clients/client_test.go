@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -117,6 +119,12 @@ func TestTheManualNamesTheClients(t *testing.T) {
 		}
 		if row := fmt.Sprintf("\n| %s | %s | %s |\n", c.name, c.version, c.protocol); !strings.Contains(string(manual), row) {
 			t.Errorf("docs/coordination.md has no row %q", row)
+		}
+	}
+	for _, suite := range suites {
+		version := suite.version(t)
+		if !regexp.MustCompile(regexp.QuoteMeta(version) + ` for [^.,]*` + regexp.QuoteMeta(suite.protocol)).Match(bytes.ReplaceAll(manual, []byte("\n"), []byte(" "))) {
+			t.Errorf("docs/coordination.md does not say that conformance %s is tried for %s", version, suite.protocol)
 		}
 	}
 }

@@ -13,12 +13,18 @@ import (
 	"testing"
 )
 
-// suites are the versions of the conformance suite, each with a version of the protocol of which it knows what servers have to do.
-var suites = []struct{ module, protocol string }{
+// suite is a version of the conformance suite with a version of the protocol of which it knows what servers have to do.
+type suite struct{ module, protocol string }
+
+var suites = []suite{
 	{"@modelcontextprotocol/conformance", "2025-06-18"},
 	{"@modelcontextprotocol/conformance", "2025-11-25"},
 	{"conformance-next", "2025-11-25"},
 	{"conformance-next", sessionless},
+}
+
+func (s *suite) version(t *testing.T) string {
+	return strings.TrimPrefix(locked(t, s.module), "npm:@modelcontextprotocol/conformance@")
 }
 
 // Every scenario for servers that the suite has is run. What fails is in not-applicable.txt with a reason, and what is there fails.
@@ -31,7 +37,7 @@ func TestConformance(t *testing.T) {
 	excuses := readExcuses(t)
 	t.Run("suites", func(t *testing.T) {
 		for _, suite := range suites {
-			version := strings.TrimPrefix(locked(t, suite.module), "npm:@modelcontextprotocol/conformance@")
+			version := suite.version(t)
 			t.Run(version+", "+suite.protocol, func(t *testing.T) {
 				t.Parallel()
 				var total, checked, held int

@@ -19,7 +19,7 @@ if [ ! -d "$target" ]; then
   work=$(mktemp -d "$cache/.fetch-XXXXXX")
   trap 'rm -rf "$work"' EXIT
   cp package.json package-lock.json "$work"
-  if ! (cd "$work" && npm ci --ignore-scripts --prefer-offline --fetch-retry-mintimeout=2000 --no-audit --no-fund --loglevel=error >&2); then
+  if ! (cd "$work" && npm ci --ignore-scripts --prefer-offline --fetch-retry-mintimeout=2000 --fetch-timeout=60000 --no-audit --no-fund --loglevel=error >&2); then
     echo "could not fetch the clients through npm: is the registry reachable?" >&2
     exit 1
   fi
