@@ -41,8 +41,10 @@ func machinesOf(t testing.TB, names []string, address, key string) []*machine {
 		p := stage.NewPerson(t, name)
 		machines[i] = &machine{Person: p, dir: p.Clone(host, "shop")}
 		t.Cleanup(func() {
-			if log, err := os.ReadFile(filepath.Join(p.KnootHome, "knootd.log")); err == nil && t.Failed() {
-				t.Logf("%s's daemon:\n%s", p.Name, log)
+			for file, what := range map[string]string{"knootd.log": "daemon", "failures": "hooks that failed"} {
+				if text, err := os.ReadFile(filepath.Join(p.KnootHome, file)); err == nil && t.Failed() {
+					t.Logf("%s's %s:\n%s", p.Name, what, text)
+				}
 			}
 		})
 		if i == 0 {
@@ -179,7 +181,10 @@ func await(t testing.TB, what string, is func() bool, now func() string) {
 // comes late: then the next is refused.
 func refused(t testing.TB, s stage.Session, file string) (why string) {
 	t.Helper()
-	await(t, s.ID+" is refused "+file, func() bool { why = s.Asks(file); return why != "" }, nil)
+	await(t, s.ID+" is refused "+file, func() bool { why = s.Asks(file); return why != "" }, func() string {
+		return s.Person.Try(s.Dir, "", "knoot", "who", "--json").Stdout + s.Person.Try(s.Dir, "", "knoot", "why", "--json", file).Stdout +
+			s.Person.Try(s.Dir, "", "knoot", "status").Stdout
+	})
 	return why
 }
 

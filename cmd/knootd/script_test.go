@@ -242,12 +242,13 @@ func TestExamples(t *testing.T) {
 		"room revoke": {"member add sam@example.com", "room add payments sam@example.com"},
 		"release":     {"take src/billing.js"},
 		"agent rm":    {"agent add bob --type claude"},
+		"agent show":  {"agent add bob --type claude"},
 		"agent stop":  {"agent add bob --type claude"},
 		"room rm":     {"member add sam@example.com", "room add payments sam@example.com"},
 	}
 	for _, command := range all {
 		switch command.Name {
-		case "agent", "agent attach", "agent start", "demo", "join", "mcp", "mcp config", "present", "relay", "watch": // scripts and tests of their own
+		case "agent", "agent attach", "agent fill", "agent start", "demo", "join", "mcp", "mcp config", "present", "relay", "watch": // scripts and tests of their own
 			continue
 		}
 		t.Run(command.Name, func(t *testing.T) {
@@ -273,7 +274,7 @@ func TestExamples(t *testing.T) {
 			switch command.Name {
 			case "login":
 				p.Write(filepath.Join(app, "token.txt"), "a token\n")
-			case "status", "release", "take", "msg", "inbox", "agent add", "agent ls", "agent rm", "agent stop": // on once a hook ran
+			case "status", "release", "take", "msg", "inbox", "agent add", "agent ls", "agent rm", "agent show", "agent stop": // on once a hook ran
 				p.StartDaemon()
 				stage.Session{Person: p, ID: "s", Dir: app}.Start()
 			}

@@ -267,17 +267,44 @@ func Host(t testing.TB) string {
 type Daemon struct {
 	command *exec.Cmd
 	ended   chan struct{}
-	output  bytes.Buffer // to be read after its end
+	output  saying
 }
 
-// StartDaemon starts the person's daemon and waits until it answers. It ends with the test.
+// saying is what a daemon prints.
+type saying struct {
+	listens chan struct{} // closed once it says that it listens
+
+	mu   sync.Mutex
+	text bytes.Buffer // guarded by mu
+	said bool         // guarded by mu: listens is closed
+}
+
+func (s *saying) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text.Write(text)
+	if !s.said && bytes.Contains(s.text.Bytes(), []byte(" listens on ")) {
+		s.said = true
+		close(s.listens)
+	}
+	return len(text), nil
+}
+
+func (s *saying) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// StartDaemon starts the person's daemon and waits until it says that it listens: one that was killed may still be connected to, for as
+// long as a program that it was about to start has its socket. It ends with the test.
 func (p *Person) StartDaemon() *Daemon {
 	p.t.Helper()
 	command := p.Command(p.Home, "knoot", "daemon")
 	if len(p.Inside) > 0 {
 		command = p.Command(p.Home, p.Inside[0], append(p.Inside[1:len(p.Inside):len(p.Inside)], command.Args...)...)
 	}
-	d := &Daemon{command: command, ended: make(chan struct{})}
+	d := &Daemon{command: command, ended: make(chan struct{}), output: saying{listens: make(chan struct{})}}
 	d.command.Stdout, d.command.Stderr = &d.output, &d.output
 	check(p.t, d.command.Start())
 	go func() {
@@ -285,17 +312,18 @@ func (p *Person) StartDaemon() *Daemon {
 		_ = d.command.Wait() // most tests kill it
 	}()
 	p.t.Cleanup(d.Kill)
-	p.await(d.ended, func() string { return d.output.String() })
+	select {
+	case <-d.output.listens:
+	case <-d.ended:
+		p.t.Fatalf("the daemon ended at once:\n%s", d.output.String())
+	case <-time.After(20 * time.Second):
+		p.t.Fatalf("the daemon does not listen:\n%s", d.output.String())
+	}
 	return d
 }
 
 // AwaitSocket waits until a daemon that something else started answers.
 func (p *Person) AwaitSocket() {
-	p.t.Helper()
-	p.await(nil, nil)
-}
-
-func (p *Person) await(ended <-chan struct{}, output func() string) {
 	p.t.Helper()
 	for patience := time.After(20 * time.Second); ; {
 		connection, err := net.Dial("unix", p.Socket())
@@ -304,8 +332,6 @@ func (p *Person) await(ended <-chan struct{}, output func() string) {
 			return
 		}
 		select {
-		case <-ended:
-			p.t.Fatalf("the daemon ended at once:\n%s", output())
 		case <-patience:
 			p.t.Fatalf("no daemon answers at %s: %v", p.Socket(), err)
 		case <-time.After(5 * time.Millisecond):
