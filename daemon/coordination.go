@@ -186,7 +186,7 @@ func (c *hookCall) hear() {
 		e.Prompted = h.Event == EventPrompt && !h.Machine
 		e.Ended = h.Event == eventStop && len(h.Tasks) == 0
 	}
-	if e.Ended && !h.Repaired && !h.Private {
+	if e.Ended && !h.Repaired && !h.Private && d.config.now().Autopilot.Enabled {
 		e.Said = h.Said
 	}
 	d.guard("coordinator", func() { d.coordinator.Hear(e) })

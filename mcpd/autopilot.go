@@ -108,6 +108,9 @@ func (s *Server) decide(id string, r *running, end *turnEnd) {
 		s.host.Log().Warn("autopilot does nothing", "agent", id, "error", err)
 		return
 	}
+	if !s.host.Config().Autopilot.Enabled { // not any more
+		return
+	}
 	s.host.Log().Info("autopilot", "agent", id, "verdict", verdict)
 	s.mu.Lock()
 	defer s.mu.Unlock()

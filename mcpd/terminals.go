@@ -313,12 +313,13 @@ func (s *Server) left(id string, r *running) {
 // prompt types what there is to type to an idle agent, once each time that it is idle: that it has mail, once a message, else that it
 // is to continue. It returns after how long to look again; 0: once something has happened.
 func (s *Server) prompt(ctx context.Context, id string, r *running) time.Duration {
+	on := s.host.Config().Autopilot.Enabled
 	s.mu.Lock()
 	a := s.agents[id]
 	ready := a != nil && s.terminals[id] == r && a.State == idle && (!r.presumed || r.untouched())
 	wait := max(time.Until(r.since.Add(firstPrompt)), time.Until(r.typed.Add(typedAgain)))
 	typed, end := r.typed, r.ending
-	goesOn := end != nil && end.goesOn
+	goesOn := on && end != nil && end.goesOn
 	var of agent
 	if ready {
 		of = *a
